@@ -1,0 +1,133 @@
+"""The clients that a rank hosts: their rows, and what they compute from theta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmpi.flat import FlatModel
+from fedmpi.losses import Loss
+
+if TYPE_CHECKING:
+    from fedmpi.config import Config
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""What a local step descends on, from the losses of a batch and the cells of its rows."""
+
+BATCHES = int.from_bytes(b"batch", "big")
+
+
+def batch_order(rows: int, seed: int, client: int, t: int, epoch: int) -> np.ndarray:
+    """The order in which a client goes through its rows: the same wherever the client lives."""
+    return np.random.default_rng([BATCHES, seed, client, t, epoch]).permutation(rows)
+
+
+class Clients:
+    """The rows of the clients on this rank, ordered by client, and the passes over them.
+
+    A cell is one group of one hosted client; `counts` has the rows of each, hosted clients ×
+    groups. Several clients cost what their rows cost: a full-batch step is one fused pass.
+    """
+
+    def __init__(
+        self,
+        numbers: np.ndarray,
+        counts: np.ndarray,
+        x: Tensor,
+        y: Tensor,
+        group: Tensor,
+        model: FlatModel,
+        loss: Loss,
+        micro_batch: int,
+        seed: int,
+    ) -> None:
+        self.numbers, self.counts = numbers, counts
+        self.sizes = counts.sum(axis=1)
+        self.x, self.y = x, y
+        hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes)).to(group.device)
+        self.cell = hosted * counts.shape[1] + group
+        self.ends = np.cumsum(self.sizes)
+        self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
+        self.diverged: list[int] = []
+
+    def full_batch_step(
+        self,
+        cell_weights: Callable[[], np.ndarray],
+        lr: float,
+        report: Callable[[np.ndarray], None],
+    ) -> None:
+        """Add -lr × the gradient of sum over rows of cell weight × loss to the model's change.
+
+        The weights are asked for when the first backward pass needs them; the losses are reported
+        as soon as the last forward pass has them, before its backward pass.
+        """
+        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        pieces = self._pieces(len(self.x))
+        for i, rows in enumerate(pieces):
+            losses = self.loss(self.model.module(self.x[rows]), self.y[rows])
+            sums.index_add_(0, self.cell[rows], losses.detach().double())
+            if i == 0:
+                step = self.by_cell(-lr * cell_weights())
+            if i == len(pieces) - 1:
+                report(sums.cpu().numpy().reshape(self.counts.shape))
+            losses.backward(step[self.cell[rows]])
+
+    def by_cell(self, weights: np.ndarray) -> Tensor:
+        """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
+        table = np.broadcast_to(weights, self.counts.shape).reshape(-1)
+        return torch.from_numpy(np.ascontiguousarray(table)).to(self.model.theta)
+
+    def loss_sums(self) -> np.ndarray:
+        """The sum of the losses of each cell at the model's theta, hosted clients × groups."""
+        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        with torch.no_grad():
+            for rows in self._pieces(len(self.x)):
+                losses = self.loss(self.model.module(self.x[rows]), self.y[rows])
+                sums.index_add_(0, self.cell[rows], losses.double())
+        return sums.cpu().numpy().reshape(self.counts.shape)
+
+    def local_changes(
+        self, t: int, config: Config, objective: Objective | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Train each hosted client from theta by minibatch SGD; yield its place and its change.
+
+        `objective` is what a step descends on: the batch's mean loss, unless it is given. The
+        change is in a buffer that the next client uses again: `add` what is to be summed. When
+        the last client is done, theta is as before and the sum is in the model's change.
+        """
+        theta = self.model.theta
+        received, change, self.total = (torch.empty_like(theta) for _ in range(3))
+        received.copy_(theta)
+        self.total.zero_()
+        for i in range(len(self.numbers)):
+            self._train_locally(i, t, config, objective)
+            torch.sub(theta, received, out=change)
+            if not torch.isfinite(change.sum()):
+                self.diverged.append(int(self.numbers[i]))
+            yield i, change
+            theta.copy_(received)
+        self.model.change.copy_(self.total)
+
+    def add(self, change: Tensor, share: float) -> None:
+        """Take `share` of a client's change into the sum."""
+        self.total.add_(change, alpha=share)
+
+    def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
+        """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
+        model, start = self.model, int(self.ends[i] - self.sizes[i])
+        for epoch in range(config.local_epochs):
+            order = batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
+            rows_in_order = torch.from_numpy(order).to(self.cell.device) + start
+            for rows in rows_in_order.split(config.batch_size):
+                model.change.zero_()
+                losses = self.loss(model.module(self.x[rows]), self.y[rows])
+                goal = objective(losses, self.cell[rows]) if objective else losses.mean()
+                goal.backward()
+                model.theta.add_(model.change, alpha=-config.lr)
+
+    def _pieces(self, rows: int) -> list[slice]:
+        return [slice(i, i + self.micro_batch) for i in range(0, rows, self.micro_batch)]

@@ -1,0 +1,272 @@
+"""The command line of fedmpi.train: what can be set, the defaults, and what is refused.
+
+Everything is checked here, once, on the server, before anything heavy is imported or loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedmpi import datasets, methods
+from fedmpi.datasets.dataset import DataOptions, Dataset, Preset
+from fedmpi.errors import UserError, unknown_name
+from fedmpi.methods.adversary import ADVERSARIES
+from fedmpi.methods.method import Method
+from fedmpi.partition import SETTINGS
+
+MODELS = ("mlp", "mlp4", "logistic")
+LOSSES = ("cross-entropy", "brier")
+TILT_LEVELS = ("client", "sample")
+DEFAULT_CLIENTS = 40
+
+
+@dataclass
+class Config:
+    """One training run, fully resolved. None: this method or dataset has no use for it."""
+
+    dataset: str
+    setting: str
+    method: str
+    clients: int
+    model: str
+    loss: str
+    seed: int
+    rounds: int
+    lr: float
+    lr_mu: float | None
+    epsilon: float | None
+    adversary: str | None
+    local_epochs: int | None
+    batch_size: int | None
+    q: float | None
+    tilt: float | None
+    tilt_level: str | None
+    skew: float
+    rows: int | None
+    target: str | None
+    group: tuple[str, ...] | None
+    test: str | None
+    drop: tuple[str, ...] | None
+    dtype: str
+    eval_every: int
+    device: str
+    micro_batch: int
+    checkpoint_every: int
+    stall_timeout: float
+    data_dir: str
+    output: str
+    resume: bool
+    force: bool
+    progress: str
+
+    @property
+    def data_options(self) -> DataOptions:
+        """What decides which rows there are."""
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(DataOptions)}
+        return DataOptions(**{name: value for name, value in given.items() if value is not None})
+
+    def science(self) -> dict:
+        """What decides the result, to rounding: two runs that agree in this are the same run."""
+        settings = dataclasses.asdict(self)
+        return {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
+
+
+METHOD_OPTIONS = (
+    "lr_mu",
+    "epsilon",
+    "adversary",
+    "local_epochs",
+    "batch_size",
+    "q",
+    "tilt",
+    "tilt_level",
+)
+DATA_OPTIONS = ("rows", "target", "group", "test", "drop")
+NOT_SCIENCE = (
+    "device",
+    "micro_batch",
+    "checkpoint_every",
+    "stall_timeout",
+    "data_dir",
+    "output",
+    "resume",
+    "force",
+    "progress",
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its complaints as UserErrors."""
+
+    def error(self, message: str):  # type: ignore[override]
+        raise UserError(f"{message}. See python -m fedmpi.train --help.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of fedmpi.train; defaults that depend on the dataset are None here."""
+    p = _Parser(
+        prog="python -m fedmpi.train",
+        description="Train one model with one method, over the ranks of an MPI job.",
+        epilog="Where a default is not shown, the dataset's preset decides; the resolved "
+        "configuration is printed at the start.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
+    )
+    g = p.add_argument_group("what to train")
+    g.add_argument("--dataset", required=True, help="a name of `fedmpi.data list`, or csv:FILE")
+    g.add_argument("--setting", default="ESG", help="who holds which group: ESG, PSG, SSG (ESG)")
+    g.add_argument("--method", default="fedminmax", help=f"{', '.join(methods.FILES)} (fedminmax)")
+    g.add_argument("--clients", type=int, help="K (as many as client ranks; 40 in one process)")
+    g.add_argument("--model", help=", ".join(MODELS))
+    g.add_argument("--loss", help=", ".join(LOSSES))
+    g.add_argument("--seed", type=int, default=0, help="(0)")
+    g = p.add_argument_group("the method")
+    g.add_argument("--rounds", type=int, help="T")
+    g.add_argument("--lr", type=float, help="step size of theta")
+    g.add_argument("--lr-mu", type=float, help="step size of the adversary's weights")
+    g.add_argument("--epsilon", type=float, help="floor of the group weights (.001)")
+    g.add_argument("--adversary", help=f"{' or '.join(ADVERSARIES)} step of the weights")
+    g.add_argument("--local-epochs", type=int, help="E; makes FedMinMax train locally, too")
+    g.add_argument("--batch-size", type=int, help="rows of a local batch (100)")
+    g.add_argument("--q", type=float, help="q-FedAvg's exponent (.2)")
+    g.add_argument("--tilt", type=float, help="TERM's t (1)")
+    g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
+    g = p.add_argument_group("the data")
+    g.add_argument("--skew", type=float, default=50.0, help="Dirichlet C of client sizes (50)")
+    g.add_argument("--rows", type=int, help="training rows of synthetic (10000)")
+    g.add_argument("--target", help="csv: the column to predict")
+    g.add_argument("--group", type=_columns, help="csv: COL[,COL...], whose combinations they are")
+    g.add_argument("--test", help="csv: a test FILE, or the share of rows to hold out (.2)")
+    g.add_argument("--drop", type=_columns, help="csv: COL[,COL...] to leave out")
+    g.add_argument("--data-dir", default="data", help="(data)")
+    g = p.add_argument_group("the run")
+    g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
+    g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
+    g.add_argument("--checkpoint-every", type=int, help="rounds between checkpoints (T/10)")
+    g.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
+    g.add_argument("--force", action="store_true", help="replace the run that is in --output")
+    g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
+    g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
+    g.add_argument("--micro-batch", type=int, default=1024, help="rows of one pass (1024)")
+    g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
+    g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
+    return p
+
+
+def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:
+    """The checked configuration of `arguments` for this many ranks, or a UserError."""
+    a = parser().parse_args(arguments)
+    dataset, method = datasets.find(a.dataset), methods.find(a.method)
+    a.setting = a.setting.upper()
+    _fill_in(a, dataset.preset, method)
+    _check_uses(a, dataset, method)
+    _check_names(a)
+    _check_ranges(a)
+    if a.dataset.startswith("csv:") and not (a.target and a.group):
+        missing = "--group COL[,COL...]" if a.target else "--target COL"
+        raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
+    if method.single_client:
+        a.clients = 1
+    elif a.clients is None:
+        a.clients = DEFAULT_CLIENTS if one_process else client_ranks
+    if not method.single_client and a.clients < client_ranks:
+        raise UserError(
+            f"{client_ranks} client ranks but only {a.clients} clients: a rank would have nothing "
+            f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
+        )
+    if a.output is None:
+        name = "csv-" + Path(a.dataset).stem if a.dataset.startswith("csv:") else a.dataset
+        setting = "" if method.single_client else f"-{a.setting}"
+        a.output = f"runs/{name}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
+    return Config(**vars(a))
+
+
+def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
+    """The defaults: the dataset's preset, and ours where the paper has none."""
+    defaults = {
+        "model": preset.model,
+        "loss": preset.loss,
+        "lr": preset.lr,
+        "rounds": preset.local_rounds if method.local_epochs else preset.rounds,
+    }
+    of_method = {"lr_mu": preset.lr_mu, "epsilon": 0.001, "adversary": "projected", "q": 0.2}
+    of_method |= {"tilt": 1.0, "tilt_level": "client"}
+    if method.local_epochs:
+        of_method |= {"local_epochs": preset.local_epochs, "batch_size": 100}
+    elif a.local_epochs or a.batch_size:
+        of_method |= {"local_epochs": 1, "batch_size": 100}
+    defaults |= {name: value for name, value in of_method.items() if name in method.options}
+    for name, value in defaults.items():
+        if getattr(a, name) is None:
+            setattr(a, name, value)
+    a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
+    if a.checkpoint_every is None:
+        a.checkpoint_every = max(1, a.rounds // 10)
+
+
+def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
+    """Refuse an option that would do nothing: it is a slip, or a misunderstanding."""
+    for name in METHOD_OPTIONS:
+        if getattr(a, name) is not None and name not in method.options:
+            raise UserError(f"{_flag(name)} does nothing with --method {a.method}: leave it out.")
+    for name in DATA_OPTIONS:
+        if getattr(a, name) is not None and name not in dataset.uses:
+            raise UserError(f"{_flag(name)} does nothing with --dataset {a.dataset}: leave it out.")
+
+
+def _check_names(a: argparse.Namespace) -> None:
+    """Names that do not exist, each with the nearest that does."""
+    allowed = {
+        "setting": SETTINGS,
+        "model": MODELS,
+        "loss": LOSSES,
+        "adversary": ADVERSARIES,
+        "tilt_level": TILT_LEVELS,
+        "device": ("auto", "cpu", "cuda"),
+        "dtype": ("float32", "float64"),
+        "progress": ("auto", "bar", "lines", "none"),
+    }
+    for name, names in allowed.items():
+        given = getattr(a, name)
+        if given is not None and given not in names:
+            raise unknown_name(_flag(name), given, names)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _columns(given: str) -> tuple[str, ...]:
+    return tuple(column.strip() for column in given.split(","))
+
+
+def _check_ranges(a: argparse.Namespace) -> None:
+    """Numbers that cannot be meant, each with what is allowed."""
+    at_least = {
+        "clients": 1,
+        "rounds": 1,
+        "batch_size": 1,
+        "local_epochs": 1,
+        "rows": 1,
+        "micro_batch": 1,
+        "eval_every": 1,
+        "checkpoint_every": 1,
+        "seed": 0,
+        "lr_mu": 0,
+        "q": 0,
+        "tilt": 0,
+    }
+    above_zero = ("lr", "skew", "stall_timeout")
+    for name, low in at_least.items():
+        value = getattr(a, name)
+        if value is not None and not low <= value < math.inf:
+            raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
+    for name in above_zero:
+        value = getattr(a, name)
+        if not 0 < value < math.inf:
+            raise UserError(f"{_flag(name)} {value}: must be above 0.")
+    if a.epsilon is not None and not 0 <= a.epsilon < 1:
+        raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

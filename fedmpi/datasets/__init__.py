@@ -1,0 +1,22 @@
+"""The datasets by name. One file each; importing them is light, reading them is not."""
+
+from fedmpi.datasets.adult import Adult
+from fedmpi.datasets.csvfile import CsvFile
+from fedmpi.datasets.dataset import Dataset
+from fedmpi.datasets.synthetic import Synthetic
+from fedmpi.errors import UserError, unknown_name
+
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (Synthetic(), Adult())}
+NAMES = (*DATASETS, "csv:FILE")
+
+
+def find(name: str) -> Dataset:
+    """The dataset called `name`; csv:FILE for a table of the user's own."""
+    kind, colon, file = name.partition(":")
+    if kind == "csv" and colon:
+        if not file:
+            raise UserError("csv: needs a file, as in csv:people.csv.")
+        return CsvFile(file)
+    if name not in DATASETS:
+        raise unknown_name("dataset", name, NAMES)
+    return DATASETS[name]

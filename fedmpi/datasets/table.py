@@ -1,0 +1,190 @@
+"""Tables of text turned into float32 inputs; shared by the tabular datasets.
+
+Everything learned from the data (means, deviations, categories) is learned from the training rows.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fedmpi.errors import UserError
+
+MOST_CATEGORIES = 1000
+
+
+def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
+    """The rows of a CSV file, cells as text or missing, columns named by the first line."""
+    try:
+        # The header is read as a row: pandas would rename duplicate columns without a word, and
+        # take the first column for an index where the rows are longer than the header.
+        cells = pd.read_csv(
+            io.StringIO(content.decode("utf-8-sig")),
+            header=None,
+            dtype=str,
+            skipinitialspace=True,
+            low_memory=False,
+        )
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8, for example with "
+            "iconv -f latin1 -t utf-8."
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise UserError(f"{path} is empty.") from error
+    except pd.errors.ParserError as error:
+        why = str(error).strip().rpartition("C error: ")[2]
+        raise UserError(f"{path} is not a table: {why}.") from error
+    cells = cells.apply(lambda column: column.str.strip()).replace("", None)
+    header, rows = cells.iloc[0], cells.iloc[1:].reset_index(drop=True)
+    named = header.notna().to_numpy()
+    if not named.all():
+        notes.append(f"{path.name}: {(~named).sum()} columns without a name left out")
+    rows = rows.loc[:, named].set_axis(header[named].tolist(), axis=1)
+    repeated = rows.columns[rows.columns.duplicated()]
+    if len(repeated):
+        raise UserError(f"{path} has more than one column {repeated[0]!r}: rename one of them.")
+    if rows.empty:
+        raise UserError(f"{path} has a header but no rows.")
+    return rows
+
+
+def numbers(column: pd.Series) -> np.ndarray | None:
+    """The column as float64 with NaN where it is missing, or None if some value is not a number."""
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return None if (np.isnan(values) & column.notna().to_numpy()).any() else values
+
+
+def labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """A code for every value, and the names of the codes, in order; whole numbers as such."""
+    values = numbers(column)
+    if values is None or not np.array_equal(values, np.trunc(values)):
+        names, found = np.unique(column.to_numpy(dtype=object).astype(str), return_inverse=True)
+        return found, names.tolist()
+    whole, found = np.unique(values, return_inverse=True)
+    return found, [f"{value:.0f}" for value in whole]
+
+
+@dataclass
+class Numeric:
+    """A number: standardised, unless it is 0 or 1; missing is the mean, and an input of its own."""
+
+    mean: float
+    deviation: float
+    center: float
+    scale: float
+    missing: bool
+
+    @classmethod
+    def fit(cls, name: str, train: np.ndarray) -> "Numeric":
+        known = train[~np.isnan(train)]
+        if np.isinf(known).any():
+            raise UserError(f"column {name!r} has {np.isinf(known).sum()} infinite values.")
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+        if not np.isfinite(deviation):
+            raise UserError(f"column {name!r} has values too large to work with.")
+        if len(known) and (known == known[0]).all():
+            deviation = 0.0  # where rounding would leave a little
+        binary = np.isin(known, (0, 1)).all()
+        center, scale = (0.0, 1.0) if binary or not deviation else (mean, deviation)
+        return cls(mean, deviation, center, scale, missing=len(known) < len(train))
+
+    def features(self, name: str) -> list[str]:
+        return [name] * bool(self.deviation) + [f"{name} missing"] * self.missing
+
+    def encode(self, values: np.ndarray, out: np.ndarray) -> None:
+        absent = np.isnan(values)
+        with np.errstate(over="ignore"):
+            if self.deviation:
+                filled = np.where(absent, self.mean, values)
+                out[:, 0] = (filled - self.center) / self.scale
+            if self.missing:
+                out[:, -1] = absent
+
+
+@dataclass
+class Categorical:
+    """Text: an input of 0 and 1 for every value among the training rows, missing being one."""
+
+    values: pd.Index
+    missing: bool
+
+    @classmethod
+    def fit(cls, name: str, train: pd.Series) -> "Categorical":
+        values = pd.Index(sorted(train.dropna().unique()), dtype=object)
+        if len(values) > MOST_CATEGORIES or (len(train) > 100 and len(values) > len(train) / 2):
+            raise UserError(
+                f"column {name!r} is text with {len(values)} different values in {len(train)} "
+                f"training rows, such as {values[0]!r}: leave it out with --drop {name!r}."
+            )
+        return cls(values, missing=bool(train.isna().any()))
+
+    def features(self, name: str) -> list[str]:
+        every = [f"{name}={value}" for value in self.values] + [f"{name} missing"] * self.missing
+        return every if len(every) > 1 else []
+
+    def encode(self, column: pd.Series, out: np.ndarray) -> None:
+        code = self.values.get_indexer(column.to_numpy(dtype=object))
+        if self.missing:
+            code[column.isna().to_numpy()] = len(self.values)
+        known = np.flatnonzero(code >= 0)
+        out[known, code[known]] = 1
+
+
+def encode(
+    frame: pd.DataFrame, in_test: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The inputs, a float32 row for every row of `frame`, and the name of every input."""
+    plan, dropped = [], []
+    features: list[str] = []
+    encoder: Numeric | Categorical
+    for name in frame.columns:
+        column = frame[name]
+        values = numbers(column)
+        if values is None:
+            encoder = Categorical.fit(name, column[~in_test])
+            note_text(name, column, in_test, encoder, notes)
+        else:
+            encoder, column = Numeric.fit(name, values[~in_test]), values
+            note_missing(name, values, in_test, notes)
+        if named := encoder.features(name):
+            plan.append((name, encoder, column, slice(len(features), len(features) + len(named))))
+            features += named
+        else:
+            dropped.append(name)
+    if dropped:
+        notes.append(f"constant columns left out: {', '.join(dropped)}")
+    x = np.zeros((len(frame), len(features)), dtype=np.float32)
+    for name, encoder, column, place in plan:
+        encoder.encode(column, x[:, place])
+        if not np.isfinite(x[:, place]).all():
+            raise UserError(f"column {name!r} has test values that are infinite or too large.")
+    return x, tuple(features)
+
+
+def note_missing(name: str, values: np.ndarray, in_test: np.ndarray, notes: list[str]) -> None:
+    absent = np.isnan(values)
+    if absent.any():
+        notes.append(
+            f"column {name!r}: {absent[~in_test].sum()} training and {absent[in_test].sum()} test "
+            "values missing, filled with the training mean"
+        )
+
+
+def note_text(
+    name: str, column: pd.Series, in_test: np.ndarray, encoder: Categorical, notes: list[str]
+) -> None:
+    is_number = pd.to_numeric(column, errors="coerce").notna()
+    others = column[~is_number & column.notna()]
+    if is_number.sum() > len(others):
+        notes.append(
+            f"column {name!r} is taken for text: {len(others)} values are not numbers, "
+            f"such as {others.iloc[0]!r}"
+        )
+    test = column[in_test]
+    unseen = ~test.isin(encoder.values) & (test.notna() | (not encoder.missing))
+    if unseen.any():
+        notes.append(f"column {name!r}: {unseen.sum()} test values not seen in training, all zero")

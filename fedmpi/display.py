@@ -1,0 +1,104 @@
+"""What the user sees. Rank 0 alone prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+LINE_EVERY = 10.0
+
+
+def say(text: str = "") -> None:
+    """A line on the screen, at once: output of mpirun is not a terminal, and would be held back."""
+    print(text, flush=True)
+
+
+def facts(pairs: dict[str, object]) -> str:
+    """`name value` pairs as aligned lines."""
+    width = max(map(len, pairs))
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in pairs.items())
+
+
+def result_table(result: dict) -> str:
+    """The table that a run ends with: a line a group, then worst, best and average."""
+    groups = result["groups"]
+    width = max(len("average"), *map(len, groups))
+    head = ("train rows", "test rows", "test risk", "accuracy", "weight")
+    lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in head)])]
+    for name, g in groups.items():
+        numbers = [f"{g['n_train']:>10,}", f"{g['n_test']:>10,}"]
+        numbers += [_number(g[key]) for key in ("risk", "accuracy", "weight")]
+        lines.append("  ".join([f"{name:<{width}}", *numbers]))
+    lines.append("-" * len(lines[0]))
+    for name in ("worst", "best", "average"):
+        numbers = [" " * 10, " " * 10, _number(result[f"{name}_risk"])]
+        numbers += [_number(result[f"{name}_accuracy"])]
+        lines.append("  ".join([f"{name:<{width}}", *numbers]))
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return f"{value:>10.4f}" if value is not None else f"{'-':>10}"
+
+
+class Progress:
+    """A bar with the worst group's risk at a terminal; elsewhere a plain line every so often."""
+
+    def __init__(self, kind: str, rounds: int) -> None:
+        if kind == "auto":
+            kind = "bar" if at_terminal() else "lines"
+        self.kind, self.rounds = kind, rounds
+        self.began = self.line_at = time.perf_counter()
+        self.first: int | None = None
+        self.bar = None
+        if kind == "bar":
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=rounds, unit="round", ncols=100, file=sys.stderr)
+
+    def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
+        """Round `t` is done; `risks` are the last that are known."""
+        now = time.perf_counter()
+        self.first = self.first or t
+        if self.bar is not None:
+            if risks is not None and now - self.line_at > 0.5:
+                self.line_at = now
+                self.bar.set_postfix_str(self._worst(groups, risks), refresh=False)
+            self.bar.update(t - self.bar.n)
+            if t == self.rounds:
+                self.bar.close()
+        elif self.kind == "lines" and (now - self.line_at > LINE_EVERY or t in (1, self.rounds)):
+            self.line_at = now
+            pace = (now - self.began) / (t - self.first + 1)
+            left = f", about {pace * (self.rounds - t):,.0f} s left" if t < self.rounds else ""
+            worst = f"  {self._worst(groups, risks)}" if risks is not None else ""
+            say(f"round {t}/{self.rounds}{worst}  {pace * 1000:.0f} ms a round{left}")
+
+    @staticmethod
+    def _worst(groups: tuple[str, ...], risks: np.ndarray) -> str:
+        a = int(np.argmax(risks))
+        return f"worst {risks[a]:.4f} ({groups[a]})"
+
+
+def at_terminal() -> bool:
+    """Whether a person watches: rank 0's own terminal, or that of the mpirun that started it.
+
+    Under mpirun a rank's output is a pipe, so its ancestors are asked (where /proc tells).
+    """
+    if sys.stderr.isatty():
+        return True
+    pid = os.getppid()
+    for _ in range(4):
+        process = Path(f"/proc/{pid}")
+        try:
+            name = (process / "comm").read_text().strip()
+            if name.startswith(("mpirun", "mpiexec", "prterun", "orterun")):
+                return os.readlink(process / "fd/2").startswith(("/dev/pts/", "/dev/tty"))
+            pid = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False

@@ -1,0 +1,284 @@
+"""One run from its configuration to its files, on the ranks of a communicator."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import resource
+import sys
+from pathlib import Path
+
+import mpi4py
+import numpy as np
+import torch
+from mpi4py import MPI
+
+import fedmpi
+from fedmpi import datasets, methods, models
+from fedmpi.clients import Clients
+from fedmpi.config import Config
+from fedmpi.datasets.prepared import Prepared, prepare
+from fedmpi.display import facts, say
+from fedmpi.errors import UserError
+from fedmpi.evaluation import Scores, TestRows, evaluate
+from fedmpi.exchange import Exchange
+from fedmpi.flat import FlatModel
+from fedmpi.layout import assign_clients, spread_rows
+from fedmpi.losses import LOSSES
+from fedmpi.partition import Partition, partition, single_client
+from fedmpi.ranks import Ranks
+from fedmpi.results import result_of
+from fedmpi.runfolder import RunFolder
+from fedmpi.server import Server
+from fedmpi.training import Training
+
+
+class Job:
+    """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
+
+    partition: Partition
+    assignment: list[np.ndarray]
+    """On the server only: who holds what, and the clients of each client rank."""
+
+    def __init__(self, ranks: Ranks, config: Config) -> None:
+        self.ranks, self.config = ranks, config
+        self.dataset = datasets.find(config.dataset)
+        self.method = methods.find(config.method)(config)
+        self.loss = LOSSES[config.loss]
+        self.folder = RunFolder(config.output)
+
+    def run(self) -> dict | None:
+        """Prepare, train, evaluate, save."""
+        self.prepared = Prepared.open(self.ranks.on_server(self._plan))
+        self._share_rows()
+        self._build()
+        done = self._start()
+        self.ranks.stall_timeout = self.config.stall_timeout
+        self.ranks.meet()
+        bytes_before = self.ranks.bytes_handed
+        if self.server:
+            self.server.start_clock()
+        c = self.config
+        Training(
+            self.ranks,
+            self.method,
+            self.model,
+            self.exchange,
+            self.clients,
+            self.server,
+            c.rounds,
+            c.eval_every,
+            done,
+        ).run()
+        seconds = self.server.seconds if self.server else 0.0
+        bytes_per_round = (self.ranks.bytes_handed - bytes_before) / max(1, c.rounds - done)
+        return self._finish(seconds, bytes_per_round)
+
+    def _plan(self) -> Path:
+        """On the server: prepare the data and decide who holds what. Users' errors end here."""
+        c = self.config
+        prepared = prepare(self.dataset, Path(c.data_dir), c.data_options)
+        groups = prepared.groups
+        if c.epsilon and c.epsilon * len(groups) > 1:
+            raise UserError(
+                f"--epsilon {c.epsilon}: {len(groups)} groups cannot all weigh that much; "
+                f"use at most {1 / len(groups):.4g}."
+            )
+        group_of_row = np.asarray(prepared.array("train_group"))
+        if self.method.single_client:
+            self.partition = single_client(group_of_row, groups)
+        else:
+            self.partition = partition(
+                group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
+            )
+        self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
+        return prepared.folder
+
+    def _share_rows(self) -> None:
+        """Tell each rank its own clients and rows; of the others it learns the total alone."""
+        parts: list[tuple] = []
+        total, groups = None, len(self.prepared.groups)
+        if self.ranks.is_server:
+            total = self.partition.total
+            for mine in self.assignment:
+                rows = np.concatenate([self.partition.rows_of(k) for k in mine])
+                parts.append((mine, self.partition.counts[:, mine].T, rows))
+            if self.ranks.size > 1:
+                nobody = np.empty(0, dtype=np.int64)
+                parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody))
+        self.total_rows = self.ranks.bcast(total)
+        self.my_clients, self.my_counts, self.my_rows = self.ranks.comm.scatter(parts or None)
+
+    def _build(self) -> None:
+        """The model, this rank's clients, its end of the exchange, and the server."""
+        c = self.config
+        torch.set_num_threads(self.ranks.threads)
+        self.device, self.dtype = pick_device(c.device, self.ranks), getattr(torch, c.dtype)
+        row_shape = self.prepared.array("train_x").shape[1:]
+        module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
+        # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
+        self.model = FlatModel(module, self.dtype, self.device, self.method.scalars + 1)
+        self.clients = None
+        if len(self.my_clients):
+            self.clients = Clients(
+                self.my_clients,
+                self.my_counts,
+                *self._load("train", self.my_rows),
+                self.model,
+                self.loss,
+                c.micro_batch,
+                c.seed,
+            )
+        of_server = (self.partition.counts, self.assignment) if self.ranks.is_server else ()
+        self.exchange = Exchange(
+            self.ranks,
+            self.method,
+            self.model,
+            self.prepared.groups,
+            len(self.my_clients),
+            self.total_rows,
+            *of_server,
+        )
+        self.server = None
+        if self.ranks.is_server:
+            self.server = Server(
+                c, self.method, self.model, self.exchange, self.folder, self.partition
+            )
+
+    def _load(self, split: str, rows: np.ndarray | slice) -> tuple[torch.Tensor, ...]:
+        """This rank's own rows, copied out of the mapped files: x, y, group."""
+
+        def copy(part: str) -> torch.Tensor:
+            return torch.from_numpy(np.array(self.prepared.array(f"{split}_{part}")[rows]))
+
+        return (
+            copy("x").to(self.device, self.dtype),
+            copy("y").to(self.device, torch.int64),
+            copy("group").to(self.device, torch.int64),
+        )
+
+    def _start(self) -> int:
+        """Begin afresh, or at the checkpoint; the number of rounds that are done."""
+
+        def start() -> int:
+            assert self.server
+            self.method.start(self.partition.counts)
+            done = self.server.load_checkpoint() if self.config.resume else 0
+            self._announce(hosts, done)
+            return done
+
+        hosts = self.ranks.gather(self.ranks.host)
+        done = self.ranks.on_server(start)
+        self._bcast_theta()
+        return done
+
+    def _bcast_theta(self) -> None:
+        """The server's theta, on every rank."""
+        theta = self.model.theta.detach().cpu().numpy()
+        self.ranks.wait(self.ranks.Ibcast(theta))
+        self.model.theta.copy_(torch.from_numpy(theta))
+
+    def _announce(self, hosts: list[str] | None, done: int) -> None:
+        """Save and print what is about to run."""
+        settings = dataclasses.asdict(self.config)
+        waiting = "polite" if self.ranks.polite else "spinning"
+        layout = {
+            "ranks": self.ranks.size,
+            "hosts": hosts,
+            "clients_per_rank": [len(mine) for mine in self.assignment],
+            "device": str(self.device),
+            "threads": self.ranks.threads,
+            "waiting": waiting,
+        }
+        extra = {
+            "parameters": self.model.size,
+            "prepared": str(self.prepared.folder),
+            "notes": list(self.prepared.notes),
+            "layout": layout,
+            "versions": versions(),
+            "command": sys.argv,
+            "science": self.config.science(),
+        }
+        self.folder.write_json("config.json", settings | extra)
+        shares, counts = self.partition.shares, self.partition.counts
+        names = np.array(self.prepared.groups)
+        self.folder.write_npz("partition.npz", P_A=shares, counts=counts, groups=names)
+        say(f"fedmpi {fedmpi.__version__}, {self.ranks.size} rank(s), {versions()['mpi']}")
+        say(facts({k: v for k, v in settings.items() if v not in (None, (), False)}))
+        say(
+            f"  {self.model.size:,} parameters on {self.device}, {self.ranks.threads} thread(s) "
+            f"a rank, {waiting} waits"
+        )
+        for note in self.prepared.notes:
+            say(f"  note: {note}")
+        say(self.partition.summary())
+        if done:
+            say(f"going on after round {done} of {self.config.rounds}")
+
+    def _finish(self, seconds: float, bytes_per_round: float) -> dict | None:
+        """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
+        rows = self._test_rows()
+        last = self._score(rows)
+        last_theta = self.model.theta.clone()
+        if self.server:
+            self.model.theta.copy_(self.server.theta_mean)
+        self._bcast_theta()
+        mean = self._score(rows)
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        by_rank = self.ranks.gather((bytes_per_round, rss))
+        if not (self.server and by_rank):
+            return None
+        costs = {
+            "seconds": seconds,
+            "seconds_per_round": seconds / self.config.rounds,
+            "bytes_per_round": max(b for b, _ in by_rank),
+            "peak_rss_mb": max(r for _, r in by_rank),
+        }
+        scores = mean if self.method.averages_theta else last
+        result = result_of(self.config, self.method, self.partition, scores, last, costs)
+        states = {
+            "averaged": self.model.state_dict(self.model.theta),
+            "last": self.model.state_dict(last_theta),
+        }
+        self.server.keep_history()
+        self.folder.write("model.pt", lambda file: torch.save(states, file))
+        self.folder.write_json("result.json", result)
+        (self.folder.path / "checkpoint.pt").unlink(missing_ok=True)
+        return result
+
+    def _test_rows(self) -> TestRows | None:
+        """This rank's even share of the test rows."""
+        client_ranks = self.ranks.client_ranks
+        if self.ranks.rank not in client_ranks:
+            return None
+        blocks = spread_rows(len(self.prepared.array("test_x")), len(client_ranks))
+        return TestRows(*self._load("test", blocks[client_ranks.index(self.ranks.rank)]))
+
+    def _score(self, rows: TestRows | None) -> Scores:
+        groups, classes = len(self.prepared.groups), len(self.prepared.classes)
+        micro_batch = self.config.micro_batch
+        return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)
+
+
+def pick_device(wanted: str, ranks: Ranks) -> torch.device:
+    """The GPU of this rank's place on the node, or the CPU."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "cuda" and not gpus:
+        raise UserError(
+            f"--device cuda, but {ranks.host} has no GPU that torch can use: use --device cpu."
+        )
+    if wanted == "cpu" or not gpus:
+        return torch.device("cpu")
+    return torch.device("cuda", ranks.local_rank % gpus)
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers may depend on."""
+    return {
+        "fedmpi": fedmpi.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "mpi4py": mpi4py.__version__,
+        "mpi": " ".join(MPI.Get_library_version().splitlines()[0].strip("\0").split()),
+    }

@@ -1,0 +1,60 @@
+"""AFL, agnostic federated learning: the worst client, not the worst group.
+
+Mohri, Sivek, Suresh, "Agnostic Federated Learning" (2019), in the paper's form: all clients, all
+rows, one step a round.
+
+    theta_k = theta - lr * grad r_k(theta),  r_k the mean loss of client k
+    theta  <- sum_k lambda_k theta_k
+    lambda <- project(lambda + lr_mu * r),   lambda starts at n_k / n, and has no floor
+
+By Lemma 1 the group weights that it plays are mu = P_A lambda: in SSG every mu can be reached, in
+ESG none but the priors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedmpi.methods.adversary import ascend
+from fedmpi.methods.method import Method
+
+if TYPE_CHECKING:
+    from fedmpi.clients import Clients
+    from fedmpi.exchange import Exchange
+
+
+class AFL(Method):
+    """Ascent on the client weights lambda, one full-batch step on theta."""
+
+    options = ("lr_mu", "adversary")
+    reports = "clients"
+    averages_theta = True
+
+    def start(self, counts: np.ndarray) -> None:
+        sizes = counts.sum(axis=0)
+        self.shares = counts / sizes
+        self.lambda_ = sizes / sizes.sum()
+
+    def weights(self) -> np.ndarray:
+        return self.lambda_
+
+    def update_weights(self, risks: np.ndarray) -> None:
+        c = self.config
+        self.lambda_ = ascend(self.lambda_, risks, c.lr_mu, 0.0, c.adversary)
+
+    def group_weights(self) -> np.ndarray:
+        return self.shares @ self.lambda_
+
+    def client_weights(self) -> np.ndarray:
+        return self.lambda_
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"lambda_": self.lambda_}
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        def cell_weights() -> np.ndarray:
+            return exchange.receive_weights() / clients.sizes[:, None]
+
+        clients.full_batch_step(cell_weights, self.config.lr, exchange.report)

@@ -1,0 +1,31 @@
+"""FedAvg: E local epochs, then the mean of the models by rows.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks
+from Decentralized Data" (2017), with every client in every round:
+
+    theta_k = E epochs of minibatch SGD from theta on client k's mean loss
+    theta  <- sum_k (n_k / n) theta_k
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedmpi.methods.method import Method
+
+if TYPE_CHECKING:
+    from fedmpi.clients import Clients
+    from fedmpi.exchange import Exchange
+
+
+class FedAvg(Method):
+    """The baseline without fairness."""
+
+    options = ("local_epochs", "batch_size")
+    local_epochs = True
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        if exchange.evaluate:
+            exchange.report(clients.loss_sums())
+        for i, change in clients.local_changes(exchange.round, self.config):
+            clients.add(change, clients.sizes[i] / exchange.total_rows)

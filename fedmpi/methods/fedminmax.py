@@ -1,0 +1,78 @@
+"""FedMinMax: the worst group of the whole federation, wherever its rows are.
+
+Papadaki, Martinez, Bertran, Sapiro, Rodrigues, "Minimax Demographic Group Fairness in Federated
+Learning", Algorithm 1:
+
+    w_a = mu_a / rho_a,                         rho_a = n_a / n
+    theta_k = theta - lr * grad r_k(theta, w),  r_k = sum_a (n_{a,k} / n_k) w_a r_{a,k}(theta)
+    theta  <- sum_k (n_k / n) theta_k
+    mu     <- project(mu + lr_mu * r),          r_a = sum_k (n_{a,k} / n_a) r_{a,k}(theta)
+
+A round is one step from a common theta, so the sum of the clients' changes is -lr times the
+gradient of (1/n) sum over rows of w_a * loss: the step that one machine with all rows would take
+(Lemma 2). Only sums over a rank's clients leave the rank.
+
+With --local-epochs each client takes many steps on minibatches of r_k(theta, w) instead. That
+saves communication and is no longer the centralized algorithm; it is not in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedmpi.methods.adversary import ascend
+from fedmpi.methods.method import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedmpi.clients import Clients
+    from fedmpi.exchange import Exchange
+
+
+class FedMinMax(Method):
+    """Ascent on the group weights mu, one full-batch step on theta."""
+
+    options = ("lr_mu", "epsilon", "adversary", "local_epochs", "batch_size")
+    reports = "groups"
+    averages_theta = True
+
+    def start(self, counts: np.ndarray) -> None:
+        self.rho = counts.sum(axis=1) / counts.sum()
+        self.mu = self.rho.copy()
+
+    def weights(self) -> np.ndarray:
+        return self.mu / self.rho
+
+    def update_weights(self, risks: np.ndarray) -> None:
+        c = self.config
+        self.mu = ascend(self.mu, risks, c.lr_mu, c.epsilon, c.adversary)
+
+    def group_weights(self) -> np.ndarray:
+        return self.mu
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"mu": self.mu}
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        if self.config.local_epochs:
+            self.local_round(clients, exchange)
+            return
+
+        def cell_weights() -> np.ndarray:
+            return exchange.receive_weights() / exchange.total_rows
+
+        clients.full_batch_step(cell_weights, self.config.lr, exchange.report)
+
+    def local_round(self, clients: Clients, exchange: Exchange) -> None:
+        """The variant with local epochs: more steps a round, so fewer messages."""
+        by_cell = clients.by_cell(exchange.receive_weights())
+        exchange.report(clients.loss_sums())
+
+        def weighted_mean(losses: Tensor, cell: Tensor) -> Tensor:
+            return (by_cell[cell] * losses).mean()
+
+        for i, change in clients.local_changes(exchange.round, self.config, weighted_mean):
+            clients.add(change, clients.sizes[i] / exchange.total_rows)

@@ -1,0 +1,88 @@
+"""What a method is: what a client computes, what is summed, what the server does with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fedmpi.clients import Clients
+    from fedmpi.config import Config
+    from fedmpi.exchange import Exchange
+    from fedmpi.flat import FlatModel
+
+
+class Method:
+    """One federated method. A subclass, in a file of its own, overrides what differs.
+
+    A round is the same for all of them: the clients report their losses at the theta that they
+    received, the server answers with weights, and a weighted sum of the clients' changes of theta
+    closes the round. Every rank has an instance; only the server's has called `start`.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """The options of the command line that it reads, beside --rounds and --lr."""
+
+    reports: Literal["groups", "clients", "cells"] | None = None
+    """The losses that the server's weights depend on: sums over everybody's rows of a group, or
+    per client, or per group and client. None: the server weighs nothing."""
+
+    weighs_next_round: ClassVar[bool] = True
+    """Whether the weights that answer a report are for the next round, or for this one."""
+
+    scalars: ClassVar[int] = 0
+    """How many numbers are summed over the clients beside the change of theta."""
+
+    averages_theta: ClassVar[bool] = False
+    """Whether the model is the mean of theta over the rounds, or the last theta."""
+
+    local_epochs: ClassVar[bool] = False
+    """Whether clients train local epochs; these methods have a number of rounds of their own."""
+
+    single_client: ClassVar[bool] = False
+    """Whether one client holds all rows, whatever the setting."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    # The server's part.
+
+    def start(self, counts: np.ndarray) -> None:
+        """Set the weights before the first round, from n_{a,k}, groups × clients."""
+
+    def weights(self) -> np.ndarray:
+        """What the clients are sent: a number per group, per client or per cell, as `reports`."""
+        raise NotImplementedError
+
+    def update_weights(self, risks: np.ndarray) -> None:
+        """Go from the weights of this round to the next ones, given the risks reported."""
+
+    def group_weights(self) -> np.ndarray | None:
+        """The weight of each group, for the tables; None where the method has none."""
+        return None
+
+    def client_weights(self) -> np.ndarray | None:
+        """The weight of each client, or clients × groups; None where the method has none."""
+        return None
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint has to keep of the server's part."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        for name, value in state.items():
+            setattr(self, name, np.array(value))
+
+    # The clients' part.
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        """Report the losses at theta, and leave this rank's share of the sum in the change."""
+        raise NotImplementedError
+
+    # Everybody's part.
+
+    def apply(self, model: FlatModel) -> None:
+        """Go from theta to the next theta, given the sums over all clients."""
+        model.theta.add_(model.change)

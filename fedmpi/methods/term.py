@@ -1,0 +1,76 @@
+"""TERM: an exponential tilt towards the clients, or the rows, with a high loss.
+
+Li, Beirami, Sanjabi, Smith, "Tilted Empirical Risk Minimization" (2021). With F_k client k's mean
+loss at the theta it received, and theta_k after its local epochs:
+
+    theta <- sum_k v_k theta_k,   v_k proportional to (n_k / n) exp(t F_k)
+
+The weights v are of this round: the losses are gathered before the local training, and the answer
+is there when the training is done. t = 0 is FedAvg, a large t follows the worst client.
+
+`--tilt-level sample` tilts over rows instead: the local objective of a batch is
+(1/t) log mean exp(t loss), and the models are averaged as in FedAvg. Where all clients are alike
+(ESG) a tilt over clients can do nothing, and one over rows can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedmpi.methods.method import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedmpi.clients import Clients
+    from fedmpi.config import Config
+    from fedmpi.exchange import Exchange
+
+
+class TERM(Method):
+    """The tilt is taken by the server, over clients, or by the clients, over rows."""
+
+    options = ("tilt", "tilt_level", "local_epochs", "batch_size")
+    local_epochs = True
+    weighs_next_round = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.reports = "clients" if config.tilt_level == "client" else None
+
+    def start(self, counts: np.ndarray) -> None:
+        sizes = counts.sum(axis=0)
+        self.share = sizes / sizes.sum()
+        self.tilted = self.share
+
+    def update_weights(self, risks: np.ndarray) -> None:
+        exponent = np.log(self.share) + self.config.tilt * risks
+        unscaled = np.exp(exponent - exponent.max())  # the maximum out, so that none overflows
+        self.tilted = unscaled / unscaled.sum()
+
+    def weights(self) -> np.ndarray:
+        return self.tilted
+
+    def client_weights(self) -> np.ndarray | None:
+        return self.tilted if self.reports else None
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        if self.reports or exchange.evaluate:
+            exchange.report(clients.loss_sums())
+        objective = None if self.reports else self.tilted_loss
+        for i, change in clients.local_changes(exchange.round, self.config, objective):
+            if self.reports:
+                share = float(exchange.receive_weights()[i, 0])
+            else:
+                share = clients.sizes[i] / exchange.total_rows
+            clients.add(change, share)
+
+    def tilted_loss(self, losses: Tensor, cell: Tensor) -> Tensor:
+        """(1/t) log mean exp(t loss) of a batch; its mean at t = 0."""
+        t = self.config.tilt
+        if t == 0:
+            return losses.mean()
+        return ((t * losses).logsumexp(dim=0) - math.log(len(losses))) / t

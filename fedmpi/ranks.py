@@ -1,0 +1,229 @@
+"""The ranks of a job: MPI's collectives on flat buffers, with polite waiting and counted bytes.
+
+Every message of a run goes through here, under MPI's own names, so this is also the place to
+look at to see what can leave a rank.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import mpi4py
+
+# Only the main thread calls MPI, and the lower thread level is the cheaper one.
+mpi4py.rc.thread_level = "funneled"
+
+from mpi4py import MPI  # noqa: E402
+
+from fedmpi.errors import UserError  # noqa: E402
+
+T = TypeVar("T")
+
+SERVER = 0
+NAP = 0.001
+LOOK_EVERY = 1.0
+GRACE = 5.0
+ROLL_CALL, PRESENT = 7001, 7002
+
+
+class AgreedError(UserError):
+    """A UserError that every rank has: the job can end in order, without MPI_Abort."""
+
+
+class StallError(UserError):
+    """Some ranks did not come to the exchange within --stall-timeout."""
+
+
+class Ranks:
+    """A communicator with manners.
+
+    Ranks that outnumber the cores of their node sleep between tests of a request instead of
+    spinning, so that waiting does not take a core from a rank that computes. All waits are
+    limited by `stall_timeout` seconds.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, stall_timeout: float = 600.0) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.is_server = self.rank == SERVER
+        self.stall_timeout = stall_timeout
+        self.bytes_handed = 0
+        self.seconds_waited = 0.0
+        self.host = socket.gethostname()
+        self._read_node()
+
+    def _read_node(self) -> None:
+        """Who shares this node, and how many cores there are for them."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        cores = node.allgather(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+        self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
+        self.cores = len(set().union(*cores)) or os.cpu_count() or 1
+        hosts_clients = self.size == 1 or not self.is_server
+        self.local_clients = node.allreduce(int(hosts_clients))
+        self.polite = self.local_size > self.cores
+        node.Free()
+
+    def first(self, number: int) -> "Ranks | None":
+        """The first `number` ranks as a job of their own; None on the ranks that are left over."""
+        if number >= self.size:
+            return self
+        comm = self.comm.Split(0 if self.rank < number else MPI.UNDEFINED, self.rank)
+        return Ranks(comm, self.stall_timeout) if comm != MPI.COMM_NULL else None
+
+    @property
+    def client_ranks(self) -> list[int]:
+        """Ranks that host clients: all but the server, or the only one there is."""
+        return list(range(1, self.size)) if self.size > 1 else [SERVER]
+
+    @property
+    def threads(self) -> int:
+        """Threads for a rank's arithmetic: the node's cores over its client ranks."""
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        return int(given) if given.isdigit() else max(1, self.cores // max(1, self.local_clients))
+
+    def Iallreduce(self, buffer: Any) -> MPI.Request:
+        """Sum `buffer` over the ranks, in place."""
+        self.bytes_handed += buffer.nbytes
+        return self.comm.Iallreduce(MPI.IN_PLACE, buffer)
+
+    def Ireduce(self, buffer: Any) -> MPI.Request:
+        """Sum `buffer` over the ranks; the server's holds the sum."""
+        self.bytes_handed += buffer.nbytes
+        if self.is_server:
+            return self.comm.Ireduce(MPI.IN_PLACE, buffer, root=SERVER)
+        return self.comm.Ireduce(buffer, None, root=SERVER)
+
+    def Ibcast(self, buffer: Any) -> MPI.Request:
+        """Copy the server's `buffer` to every rank's."""
+        self.bytes_handed += buffer.nbytes
+        return self.comm.Ibcast(buffer, root=SERVER)
+
+    def Igatherv(self, part: Any, whole: Any, counts: list[int] | None) -> MPI.Request:
+        """Lay the ranks' parts one after the other in the server's `whole`."""
+        self.bytes_handed += part.nbytes
+        return self.comm.Igatherv(part, [whole, counts] if self.is_server else None, root=SERVER)
+
+    def Iscatterv(self, whole: Any, counts: list[int] | None, part: Any) -> MPI.Request:
+        """Cut the server's `whole` into the ranks' parts."""
+        self.bytes_handed += part.nbytes
+        return self.comm.Iscatterv([whole, counts] if self.is_server else None, part, root=SERVER)
+
+    def wait(self, request: MPI.Request) -> None:
+        """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
+        if request.Test():
+            return
+        start = time.perf_counter()
+        next_look = start + LOOK_EVERY
+        while not request.Test():
+            if self.polite:
+                time.sleep(NAP)
+            now = time.perf_counter()
+            if now > next_look:
+                next_look = now + LOOK_EVERY
+                self._look_for_stall(now - start)
+        self.seconds_waited += time.perf_counter() - start
+
+    def meet(self) -> None:
+        """A polite Barrier; blocking calls after it find every rank there."""
+        self.wait(self.comm.Ibarrier())
+
+    def bcast(self, value: T) -> T:
+        """The server's object on every rank. For start and end; never within a round."""
+        self.meet()
+        return self.comm.bcast(value, root=SERVER)
+
+    def gather(self, value: T) -> list[T] | None:
+        """Every rank's object on the server. For start and end; never within a round."""
+        self.meet()
+        return self.comm.gather(value, root=SERVER)
+
+    def on_server(self, work: Callable[[], T]) -> T:
+        """Do `work` on the server; every rank gets its value, or the AgreedError it ended in."""
+        outcome: tuple[str, Any] = ("value", None)
+        if self.is_server:
+            try:
+                outcome = ("value", work())
+            except UserError as error:
+                outcome = ("error", str(error))
+            except SystemExit as error:  # --help
+                outcome = ("exit", error.code)
+        kind, value = self.bcast(outcome)
+        if kind == "error":
+            raise AgreedError(value)
+        if kind == "exit":
+            sys.exit(value)
+        return value
+
+    def _look_for_stall(self, waited: float) -> None:
+        """Answer the server's roll call; raise a StallError if this wait is over the limit."""
+        if self.is_server:
+            if waited > self.stall_timeout:
+                raise self._stall(self._roll_call())
+        elif self.comm.Iprobe(source=SERVER, tag=ROLL_CALL):
+            self.comm.Recv(bytearray(0), source=SERVER, tag=ROLL_CALL)
+            self.comm.Isend(b"", dest=SERVER, tag=PRESENT)
+        elif waited > self.stall_timeout + 2 * GRACE:  # the server, if it is there, speaks first
+            raise self._stall([SERVER])
+
+    def _roll_call(self) -> list[int]:
+        """The ranks that are not waiting: they do not answer. Costs nothing until it is needed."""
+        missing = set(range(self.size)) - {self.rank}
+        for other in missing:
+            self.comm.Isend(b"", dest=other, tag=ROLL_CALL)
+        deadline = time.perf_counter() + GRACE
+        status = MPI.Status()
+        while missing and time.perf_counter() < deadline:
+            if self.comm.Iprobe(tag=PRESENT, status=status):
+                self.comm.Recv(bytearray(0), source=status.source, tag=PRESENT)
+                missing.discard(status.source)
+            else:
+                time.sleep(NAP)
+        return sorted(missing)
+
+    def _stall(self, missing: list[int]) -> StallError:
+        names = ", ".join(map(str, missing)) or "none (all answered)"
+        return StallError(
+            f"no progress for {self.stall_timeout:g} s (--stall-timeout). Ranks missing from the "
+            f"exchange: {names}. What was saved stands: go on with --resume."
+        )
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run `main` so that an exception on any rank ends the whole job, with one message.
+
+    Without this the other ranks would wait for ever in their next collective.
+    """
+    try:
+        code = main() or 0
+    except AgreedError as error:
+        if MPI.COMM_WORLD.Get_rank() == SERVER:
+            print(f"fedmpi: {error}", file=sys.stderr, flush=True)
+        code = 2
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _tell_once(error)
+        MPI.COMM_WORLD.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+    sys.exit(code)
+
+
+def _tell_once(error: BaseException) -> None:
+    """Print `error`, unless another rank of this job on this host has already printed one."""
+    try:
+        # The name is free again when its holder dies, so nothing is left behind.
+        global _claim
+        _claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        _claim.bind(f"\0fedmpi-{os.getppid()}")
+    except OSError:
+        return
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
+    if not isinstance(error, UserError | KeyboardInterrupt):
+        import traceback
+
+        traceback.print_exception(error)
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)

@@ -1,0 +1,100 @@
+"""The files that a run leaves. Each appears whole: written aside, flushed, then renamed."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fedmpi.config import Config
+from fedmpi.errors import UserError
+
+
+class RunFolder:
+    """One run's folder: config.json, history.csv, result.json, model.pt, checkpoint.pt, ..."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def claim(self, config: Config) -> dict | None:
+        """Make the folder ready for `config`; the result, if that very run is already finished.
+
+        Another finished run, or an unfinished one that is not to be resumed, is never overwritten
+        without --force.
+        """
+        result, checkpoint = self.path / "result.json", self.path / "checkpoint.pt"
+        if result.exists() and not config.force:
+            if self._science() == json.loads(json.dumps(config.science())):
+                return json.loads(result.read_text())
+            raise UserError(
+                f"{self.path} holds a finished run of another configuration: give another "
+                "--output, or --force to replace it."
+            )
+        if checkpoint.exists() and not (config.resume or config.force):
+            raise UserError(
+                f"{self.path} holds an unfinished run: add --resume to go on with it, "
+                "or --force to start over."
+            )
+        if config.resume and not checkpoint.exists():
+            raise UserError(f"--resume: there is no checkpoint in {self.path}.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
+        if config.force and not config.resume:
+            for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
+                (self.path / name).unlink(missing_ok=True)
+        return None
+
+    def _science(self) -> dict | None:
+        """The settings of the run that is here, as far as they decide its result."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return json.loads((self.path / "config.json").read_text())["science"]
+        return None
+
+    def write(self, name: str, fill: Callable[[BinaryIO], Any]) -> None:
+        """Write a file aside with `fill`, flush it to the disk, and put it in place."""
+        aside = self.path / f".{name}.{os.getpid()}"
+        try:
+            with open(aside, "wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, self.path / name)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise UserError(f"cannot write {self.path / name}: {error.strerror}.") from None
+
+    def write_json(self, name: str, value: dict) -> None:
+        """`value` as indented JSON; a NaN would not be JSON, and becomes null."""
+        text = json.dumps(_without_nan(value), indent=2, ensure_ascii=False)
+        self.write(name, lambda file: file.write(text.encode() + b"\n"))
+
+    def write_csv(self, name: str, rows: list[dict]) -> None:
+        """`rows` under the keys of the first."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+        self.write(name, lambda file: file.write(text.getvalue().encode()))
+
+    def write_npz(self, name: str, **arrays: np.ndarray) -> None:
+        """`arrays` as numpy's own archive."""
+        self.write(name, lambda file: np.savez_compressed(file, **arrays))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value != value:
+        return None
+    return value

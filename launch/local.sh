@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Sets up, fetches the data and trains on this machine.
+#
+#   ./launch/local.sh [-n RANKS] [--mpi mpich|openmpi] [options of fedmpi.train]
+#
+# Without options: Adult, setting PSG, on 41 ranks (a server and 40 clients). For example
+#
+#   ./launch/local.sh -n 3 --clients 40 --dataset adult --setting SSG
+#
+# Paths are relative to where you stand, and runs/ is written there; the data is kept in data/ of
+# the clone unless --data-dir says otherwise. The options of fedmpi.train:
+#
+#   .venv/bin/python -m fedmpi.train --help
+
+set -euo pipefail
+# shellcheck source=launch/setup.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
+
+ranks=41 mpi=${FEDMPI_MPI:-mpich} dataset="" data_dir="" states=()
+train=()
+while (($#)); do
+    case $1 in
+        -h | --help) usage "$0" && exit ;;
+        -n | --mpi) (($# > 1)) || fail "$1 needs a value; see $0 --help" ;;
+    esac
+    case $1 in
+        -n) ranks=$2 && shift ;;
+        -n*) ranks=${1#-n} ;;
+        --mpi) mpi=$2 && shift ;;
+        --mpi=*) mpi=${1#*=} ;;
+        *)
+            # Passed on to train; these few also say what is to be fetched.
+            case $1 in
+                --dataset) dataset=${2:-} ;;
+                --dataset=*) dataset=${1#*=} ;;
+                --data-dir) data_dir=${2:-} ;;
+                --data-dir=*) data_dir=${1#*=} ;;
+                --states) states=(--states "${2:-}") ;;
+                --states=*) states=("$1") ;;
+            esac
+            train+=("$1")
+            ;;
+    esac
+    shift
+done
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || fail "-n takes a positive number of ranks, not '$ranks'"
+
+if [[ -z $dataset ]]; then
+    dataset=adult
+    train=(--dataset adult --setting PSG ${train[@]+"${train[@]}"})
+fi
+if [[ -z $data_dir ]]; then
+    data_dir=$fedmpi_root/data
+    # In the root folder train's own default is this folder, and the line below stays short.
+    [[ $PWD -ef $fedmpi_root ]] || train+=(--data-dir "$data_dir")
+fi
+
+extras=()
+case $dataset in
+    fashionmnist | cifar10) extras=(images) ;;
+    acs-*) extras=(acs) ;;
+esac
+set_up "$mpi" ${extras[@]+"${extras[@]}"}
+use_mpi "$mpi"
+
+case $dataset in
+    synthetic | csv:*) ;; # nothing to fetch
+    *)
+        "$venv/bin/python" -m fedmpi.data fetch "$dataset" --data-dir "$data_dir" \
+            ${states[@]+"${states[@]}"} </dev/null
+        ;;
+esac
+
+[[ $PWD -ef $fedmpi_root ]] && venv=${venv##*/}
+job=("$venv/bin/mpirun" -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
+say "running$(printf ' %q' ${mpi_environment[@]+"${mpi_environment[@]}"} "${job[@]}")"
+exec "${job[@]}" </dev/null

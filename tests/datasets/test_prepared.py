@@ -1,0 +1,178 @@
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedmpi.datasets import prepared as module
+from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset
+from fedmpi.datasets.prepared import ARRAYS, FORMAT, Prepared, prepare, verify
+from fedmpi.errors import UserError
+
+OPTIONS = DataOptions()
+
+
+class Tiny(Dataset):
+    """Three rows of each split; `before` runs when it is read."""
+
+    name = "tiny"
+
+    def __init__(self, before=lambda: None, **changes):
+        self.before, self.changes = before, changes
+
+    def read(self, data_dir, options, progress=False):
+        self.before()
+        x = np.arange(6, dtype=np.float64).reshape(3, 2)
+        y, group = np.array([0, 1, 2]), np.array([0, 1, 1])
+        fields = {
+            "groups": ("a", "b"),
+            "classes": ("p", "q", "r"),
+            "features": ("f", "g"),
+            "notes": ["a note"],
+            "sources": [{"file": "f", "sha256": "0", "origin": "here"}],
+        }
+        return Arrays(x, y, group, x + 1, y, group, **(fields | self.changes))
+
+
+def never():
+    raise AssertionError("read again")
+
+
+def test_what_is_prepared_is_what_was_read_and_is_read_once(tmp_path):
+    prepare(Tiny(), tmp_path, OPTIONS)
+    tiny = prepare(Tiny(before=never), tmp_path, OPTIONS)
+    for name in ARRAYS:
+        array = tiny.array(name)
+        assert isinstance(array, np.memmap) and not array.flags.writeable
+        np.testing.assert_array_equal(array, getattr(Tiny().read(tmp_path, OPTIONS), name))
+    assert tiny.array("train_x").dtype == np.float32
+    assert tiny.array("train_y").dtype == tiny.array("test_group").dtype == np.uint8
+    assert (tiny.groups, tiny.notes, tiny.counts["test"]) == (
+        ("a", "b"),
+        ("a note",),
+        {"a": 1, "b": 2},
+    )
+    assert tiny.rows("train") == 3
+    assert verify(tiny.folder) == tiny
+    manifest = json.loads((tiny.folder / "manifest.json").read_text())
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert manifest["sources"][0]["origin"] == "here"
+
+
+def test_the_folder_has_the_rights_of_any_new_folder(tmp_path):
+    (tmp_path / "plain").mkdir()
+    folder = prepare(Tiny(), tmp_path, OPTIONS).folder
+    assert folder.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda folder: (folder / "train_x.npy").unlink(), "train_x.npy cannot be read"),
+        (lambda folder: os.truncate(folder / "test_y.npy", 100), "test_y.npy"),
+        (lambda folder: os.truncate(folder / "test_y.npy", 0), "test_y.npy"),
+        (lambda folder: np.save(folder / "train_y.npy", np.zeros(4, np.uint8)), "train_y.npy"),
+        (lambda folder: np.save(folder / "train_y.npy", np.zeros(3, np.int8)), "int8"),
+        (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json"),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": 1}'), "dataset"),
+    ],
+)
+def test_damage_is_refused_with_the_folder_to_delete(tmp_path, damage, message):
+    folder = prepare(Tiny(), tmp_path, OPTIONS).folder
+    damage(folder)
+    with pytest.raises(UserError, match=message) as error:
+        prepare(Tiny(), tmp_path, OPTIONS)
+    assert str(folder) in str(error.value) and "Delete" in str(error.value)
+
+
+def test_verify_sees_one_changed_byte(tmp_path):
+    folder = prepare(Tiny(), tmp_path, OPTIONS).folder
+    data = bytearray((folder / "train_x.npy").read_bytes())
+    data[-1] ^= 1
+    (folder / "train_x.npy").write_bytes(data)
+    Prepared.open(folder)  # the sizes agree: opening alone cannot see it
+    with pytest.raises(UserError, match=r"train_x\.npy has SHA-256"):
+        verify(folder)
+
+
+def test_another_format_is_rebuilt(tmp_path):
+    folder = prepare(Tiny(), tmp_path, OPTIONS).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": FORMAT - 1}))
+    tiny = prepare(Tiny(notes=["anew"]), tmp_path, OPTIONS)
+    assert tiny.notes == ("anew",)
+    assert [path.name for path in folder.parent.iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"groups": ("a", "b", "c")}, UserError, "'c' has no rows to train on"),
+        ({"groups": ("a", "a")}, UserError, "same name"),
+        ({"classes": ("p", "q")}, ValueError, "outside 0 … 1"),
+    ],
+)
+def test_arrays_that_cannot_be_are_not_stored(tmp_path, changes, error, message):
+    with pytest.raises(error, match=message):
+        prepare(Tiny(**changes), tmp_path, OPTIONS)
+    assert not list(tmp_path.glob("prepared/*"))
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, array):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(module.np, "save", full)
+    with pytest.raises(UserError, match="No space left"):
+        prepare(Tiny(), tmp_path, OPTIONS)
+    assert not list((tmp_path / "prepared").iterdir())
+
+
+def die_half_way(data_dir):
+    save, module.np.save = np.save, lambda *arguments: (save(*arguments), os._exit(9))
+    prepare(Tiny(), data_dir, OPTIONS)
+
+
+def prepare_together(data_dir, barrier, note):
+    prepare(Tiny(before=barrier.wait, notes=[note]), data_dir, OPTIONS)
+
+
+def run(target, *arguments):
+    # Spawned, not forked: a fork of a process that has MPI open is not safe.
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def test_a_process_killed_half_way_leaves_nothing_that_is_used(tmp_path):
+    process = run(die_half_way, tmp_path)
+    process.join()
+    assert process.exitcode == 9
+    assert not (tmp_path / "prepared/tiny").exists()
+    assert prepare(Tiny(notes=["whole"]), tmp_path, OPTIONS).notes == ("whole",)
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_two_processes_at_once_both_succeed(tmp_path, stale):
+    if stale:
+        folder = prepare(Tiny(), tmp_path, OPTIONS).folder
+        (folder / "manifest.json").write_text('{"format": 0}')
+    barrier = multiprocessing.get_context("spawn").Barrier(2, timeout=60)
+    processes = [run(prepare_together, tmp_path, barrier, note) for note in ("one", "two")]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert verify(tmp_path / "prepared/tiny").notes[0] in ("one", "two")
+    assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["tiny"]
+
+
+def test_ranks_import_nothing_heavy():
+    code = "import fedmpi.datasets.prepared, sys; print([m in sys.modules for m in %r])"
+    heavy = ("pandas", "torch", "tqdm", "urllib.request")
+    output = subprocess.check_output([sys.executable, "-c", code % (heavy,)], text=True)
+    assert output.strip() == str([False] * len(heavy))
