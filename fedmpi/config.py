@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmpi import datasets, methods
-from fedmpi.datasets.dataset import DataOptions, Dataset, Preset
+from fedmpi.datasets.dataset import Dataset, Preset
+from fedmpi.datasets.options import NAMES as DATA_NAMES
+from fedmpi.datasets.options import add_data_options
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
@@ -63,12 +65,6 @@ class Config:
     force: bool
     progress: str
 
-    @property
-    def data_options(self) -> DataOptions:
-        """What decides which rows there are."""
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(DataOptions)}
-        return DataOptions(**{name: value for name, value in given.items() if value is not None})
-
     def science(self) -> dict:
         """What decides the result, to rounding: two runs that agree in this are the same run."""
         settings = dataclasses.asdict(self)
@@ -85,7 +81,7 @@ METHOD_OPTIONS = (
     "tilt",
     "tilt_level",
 )
-DATA_OPTIONS = ("rows", "target", "group", "test", "drop")
+DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 NOT_SCIENCE = (
     "device",
     "micro_batch",
@@ -136,12 +132,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, default=50.0, help="Dirichlet C of client sizes (50)")
-    g.add_argument("--rows", type=int, help="training rows of synthetic (10000)")
-    g.add_argument("--target", help="csv: the column to predict")
-    g.add_argument("--group", type=_columns, help="csv: COL[,COL...], whose combinations they are")
-    g.add_argument("--test", help="csv: a test FILE, or the share of rows to hold out (.2)")
-    g.add_argument("--drop", type=_columns, help="csv: COL[,COL...] to leave out")
-    g.add_argument("--data-dir", default="data", help="(data)")
+    add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
     g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
@@ -237,10 +228,6 @@ def _check_names(a: argparse.Namespace) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _columns(given: str) -> tuple[str, ...]:
-    return tuple(column.strip() for column in given.split(","))
 
 
 def _check_ranges(a: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
     python -m fedmpi.data list
     python -m fedmpi.data fetch adult
     python -m fedmpi.data fetch synthetic --rows 50000 --seed 1
-    python -m fedmpi.data fetch csv:people.csv --target income --group sex race --test 0.2
+    python -m fedmpi.data fetch csv:people.csv --target income --group sex,race --test 0.2
     python -m fedmpi.data verify
 
 `fetch` downloads what is missing, checks it, and prepares it under --data-dir (default data/), so
@@ -19,44 +19,11 @@ from pathlib import Path
 
 from fedmpi.datasets import DATASETS, NAMES, find
 from fedmpi.datasets.csvfile import CsvFile
-from fedmpi.datasets.dataset import DataOptions, Dataset
+from fedmpi.datasets.dataset import Dataset
+from fedmpi.datasets.options import DataOptions, add_data_options, options_from
 from fedmpi.datasets.prepared import Prepared, prepare, verify
 from fedmpi.datasets.sources import check, local_copies
 from fedmpi.errors import UserError
-
-
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """The options that decide which rows a dataset has; `options_from` reads them back."""
-    default = DataOptions()
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
-    parser.add_argument("--seed", type=int, default=default.seed)
-    parser.add_argument("--rows", type=int, default=default.rows, help="synthetic: training rows")
-    parser.add_argument("--target", metavar="COLUMN", help="csv: what to predict")
-    parser.add_argument(
-        "--group",
-        nargs="+",
-        action="extend",
-        metavar="COLUMN",
-        help="csv: the columns whose values make the groups",
-    )
-    parser.add_argument(
-        "--test", metavar="FILE|SHARE", help="csv: test rows, or the share to hold out (0.2)"
-    )
-    parser.add_argument(
-        "--drop", nargs="+", action="extend", metavar="COLUMN", help="csv: not to learn from"
-    )
-
-
-def options_from(args: argparse.Namespace) -> DataOptions:
-    """What `add_data_options` parsed."""
-    return DataOptions(
-        seed=args.seed,
-        rows=args.rows,
-        target=args.target,
-        group=tuple(args.group or ()),
-        test=args.test,
-        drop=tuple(args.drop or ()),
-    )
 
 
 def prepared_folders(data_dir: Path) -> list[Path]:
@@ -138,18 +105,19 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("list", "what there is"), ("verify", "hash everything again")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
+        command.add_argument("--data-dir", default="data", metavar="DIR", help="(data)")
     command = commands.add_parser("fetch", help="download and prepare")
     command.add_argument("name", help=", ".join(NAMES))
+    command.add_argument("--seed", type=int, default=0, help="(0)")
     add_data_options(command)
     args = parser.parse_args(argv)
     try:
         if args.command == "list":
-            list_datasets(args.data_dir)
+            list_datasets(Path(args.data_dir))
         elif args.command == "fetch":
-            fetch(args.name, args.data_dir, options_from(args))
+            fetch(args.name, Path(args.data_dir), options_from(args))
         else:
-            return 0 if verify_all(args.data_dir) else 1
+            return 0 if verify_all(Path(args.data_dir)) else 1
     except UserError as error:
         print(f"fedmpi: {error}", file=sys.stderr)
         return 2

@@ -17,6 +17,7 @@ import fedmpi
 from fedmpi import datasets, methods, models
 from fedmpi.clients import Clients
 from fedmpi.config import Config
+from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
 from fedmpi.display import facts, say
 from fedmpi.errors import UserError
@@ -77,7 +78,7 @@ class Job:
     def _plan(self) -> Path:
         """On the server: prepare the data and decide who holds what. Users' errors end here."""
         c = self.config
-        prepared = prepare(self.dataset, Path(c.data_dir), c.data_options)
+        prepared = prepare(self.dataset, Path(c.data_dir), options_from(c))
         groups = prepared.groups
         if c.epsilon and c.epsilon * len(groups) > 1:
             raise UserError(

@@ -32,15 +32,15 @@ mpi_leg() {
     (
         use_mpi "$mpi"
         PATH=$venv/bin:$PATH "$venv/bin/mpirun" -n 3 "$venv/bin/python" \
-            "$fedmpi_root/launch/pytest_rank.py" "$logs" --only-mpi -q -x "$@" </dev/null
+            "$fedmpi_root/launch/pytest_rank.py" "$logs" --only-mpi -q -x --color=no "$@" </dev/null
     ) && return
     failed+=("$name")
     # Rank 0 has shown its own report; a rank that passed has nothing to add.
     for log in "$logs"/rank*.log; do
-        [[ -f $log ]] || continue
+        [[ -s $log ]] || continue
         tail -n 1 -- "$log" | grep -Eq '^[0-9]+ (passed|skipped)' && continue
         say "the end of $(basename -- "$log" .log):"
-        tail -n 40 -- "$log" >&2
+        tail -n 60 -- "$log" >&2
     done
 }
 

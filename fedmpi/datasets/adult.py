@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset, Preset
+from fedmpi.datasets.dataset import Arrays, Dataset, Preset
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.sources import PyPI, RawFile, Site, fetch_raw
 
 COLUMNS = (

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset, Preset
+from fedmpi.datasets.dataset import Arrays, Dataset, Preset
+from fedmpi.datasets.options import DataOptions
 from fedmpi.errors import UserError, unknown_name
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.sources import RawFile
 from fedmpi.errors import UserError
 from fedmpi.partition import spread_clients
@@ -24,24 +25,6 @@ class Preset:
     """T for the methods that take one full-batch step a round."""
     local_rounds: int
     """T for the methods that train local epochs."""
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """The command-line options that decide which rows a dataset has."""
-
-    seed: int = 0
-    rows: int = 10_000
-    target: str | None = None
-    group: tuple[str, ...] = ()
-    test: str | None = None
-    drop: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        if self.seed < 0:
-            raise UserError(f"--seed {self.seed}: a seed is zero or more.")
-        if self.rows < 1:
-            raise UserError(f"--rows {self.rows}: at least one row is needed.")
 
 
 @dataclass

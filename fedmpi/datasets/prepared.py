@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import fedmpi
-from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset
+from fedmpi.datasets.dataset import Arrays, Dataset
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.sources import sha256_of
 from fedmpi.errors import UserError
 

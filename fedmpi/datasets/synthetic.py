@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset, Preset
+from fedmpi.datasets.dataset import Arrays, Dataset, Preset
+from fedmpi.datasets.options import DataOptions
 
 TEST_ROWS = 60_000
 

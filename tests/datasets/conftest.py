@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedmpi.datasets import find
-from fedmpi.datasets.dataset import DataOptions
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
 
 

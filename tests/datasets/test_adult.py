@@ -9,7 +9,7 @@ import pytest
 
 from fedmpi.datasets import find
 from fedmpi.datasets.adult import COLUMNS
-from fedmpi.datasets.dataset import DataOptions
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
 from fedmpi.errors import UserError
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedmpi.datasets import find
 from fedmpi.datasets.adult import COLUMNS
 from fedmpi.datasets.csvfile import hold_out
-from fedmpi.datasets.dataset import DataOptions
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
 from fedmpi.errors import UserError
 

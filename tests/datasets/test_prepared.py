@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedmpi.datasets import prepared as module
-from fedmpi.datasets.dataset import Arrays, DataOptions, Dataset
+from fedmpi.datasets.dataset import Arrays, Dataset
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import ARRAYS, FORMAT, Prepared, prepare, verify
 from fedmpi.errors import UserError
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedmpi.datasets import find
-from fedmpi.datasets.dataset import DataOptions
+from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
 from fedmpi.errors import UserError
 

@@ -1,0 +1,54 @@
+"""The command-line options that decide which rows a dataset has."""
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+
+from fedmpi.errors import UserError
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What a dataset is read with; each dataset `uses` some of them."""
+
+    seed: int = 0
+    rows: int = 10_000
+    target: str | None = None
+    group: tuple[str, ...] = ()
+    test: str | None = None
+    drop: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.seed < 0:
+            raise UserError(f"--seed {self.seed}: a seed is zero or more.")
+        if self.rows < 1:
+            raise UserError(f"--rows {self.rows}: at least one row is needed.")
+
+
+NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))
+
+
+def add_data_options(parser: argparse._ActionsContainer) -> None:
+    """The options of DataOptions but --seed, None where not given; and --data-dir."""
+    parser.add_argument("--data-dir", default="data", metavar="DIR", help="(data)")
+    parser.add_argument("--rows", type=int, help="synthetic: training rows (10000)")
+    parser.add_argument("--target", metavar="COL", help="csv: the column to predict")
+    parser.add_argument(
+        "--group", type=_columns, metavar="COL[,COL...]", help="csv: their combinations are groups"
+    )
+    parser.add_argument(
+        "--test", metavar="FILE|SHARE", help="csv: test rows, or the share to hold out (.2)"
+    )
+    parser.add_argument(
+        "--drop", type=_columns, metavar="COL[,COL...]", help="csv: not to learn from"
+    )
+
+
+def options_from(args: object) -> DataOptions:
+    """The options that `args` has, as attributes; defaults for those that are None."""
+    given = {name: getattr(args, name) for name in NAMES}
+    return DataOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def _columns(given: str) -> tuple[str, ...]:
+    return tuple(column.strip() for column in given.split(","))
