@@ -57,8 +57,7 @@ class Server:
 
     def end_round(self, t: int, split: tuple[float, float] | None) -> None:
         """Take theta^t into the mean; where the round was evaluated, write the history's row."""
-        theta = self.model.theta.detach().to("cpu", torch.float64)
-        self.theta_mean.add_(theta.sub_(self.theta_mean), alpha=1 / t)
+        self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / t)
         self.rounds_in_row += 1
         if split:
             self.add_row(t, *split)

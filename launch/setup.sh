@@ -66,14 +66,15 @@ stamp_for() {
 # union LIST...: the words of comma-separated lists as one list, each once, sorted.
 union() { printf '%s\n' "$@" | tr , '\n' | sed '/^$/d' | sort -u | paste -sd, -; }
 
-# pip_failed LOG: one line on what went wrong, and pip's own last words.
+# pip_failed LOG: one line on what went wrong, and pip's own words.
 pip_failed() {
-    if grep -Eiq 'connection (broken|refused)|NewConnectionError|ConnectTimeout|timed out|name resolution|ProxyError|SSLError' "$1"; then
-        say "no package registry could be reached; pip's log is $1, and ends:"
+    # "from versions: none": pip saw no release at all, so it saw no registry.
+    if grep -Eq 'from versions: none|NewConnectionError|ConnectTimeout|ProxyError|SSLError' "$1"; then
+        say "no package registry could be reached; pip's log is $1, and says:"
     else
-        say "pip could not install; its log is $1, and ends:"
+        say "pip could not install; its log is $1, and says:"
     fi
-    tail -n 5 -- "$1" | sed 's/^/    /' >&2
+    { grep 'ERROR: ' "$1" || cat -- "$1"; } | tail -n 4 | sed 's/^ */    /' >&2
     exit 1
 }
 

@@ -68,7 +68,7 @@ def test_a_data_dir_that_cannot_be_written(tmp_path):
 def test_a_csv_file_from_the_command_line(tmp_path, capsys):
     path = tmp_path / "people.csv"
     path.write_text("v,g,h,t\n" + "".join(f"{v},{v % 2},{v // 2 % 2},{v % 3}\n" for v in range(48)))
-    options = ["--target", "t", "--group", "g", "h", "--test", "0.25", "--data-dir", str(tmp_path)]
+    options = ["--target", "t", "--group", "g,h", "--test", "0.25", "--data-dir", str(tmp_path)]
     assert main(["fetch", f"csv:{path}", *options]) == 0
     output = capsys.readouterr().out
     assert "0 / 1" in output and "classes: 3" in output
