@@ -78,8 +78,8 @@ class Clients:
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
-        table = np.broadcast_to(weights, self.counts.shape).reshape(-1)
-        return torch.from_numpy(np.ascontiguousarray(table)).to(self.model.theta)
+        table = np.broadcast_to(weights, self.counts.shape)
+        return torch.tensor(table.reshape(-1), dtype=self.model.theta.dtype, device=self.x.device)
 
     def loss_sums(self) -> np.ndarray:
         """The sum of the losses of each cell at the model's theta, hosted clients × groups."""

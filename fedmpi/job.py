@@ -281,5 +281,5 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "mpi4py": mpi4py.__version__,
-        "mpi": " ".join(MPI.Get_library_version().splitlines()[0].strip("\0").split()),
+        "mpi": " ".join(map(str, (MPI.get_vendor()[0], ".".join(map(str, MPI.get_vendor()[1]))))),
     }

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -205,25 +206,37 @@ def run(main: Callable[[], int | None]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        _tell_once(error)
-        MPI.COMM_WORLD.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        if not _told(error):
+            time.sleep(GRACE)  # the rank that tells must not be killed in the middle of a line
+        MPI.COMM_WORLD.Abort(code)
+        os._exit(code)  # MPICH's Abort may return here before the launcher kills us
     sys.exit(code)
 
 
-def _tell_once(error: BaseException) -> None:
-    """Print `error`, unless another rank of this job on this host has already printed one."""
-    try:
-        # The name is free again when its holder dies, so nothing is left behind.
-        global _claim
-        _claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        _claim.bind(f"\0fedmpi-{os.getppid()}")
-    except OSError:
-        return
+def _told(error: BaseException) -> bool:
+    """Print `error`, unless another rank of this job on this host does; whether it was printed."""
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    if size > 1 and sys.platform == "linux" and not _first_here():
+        return False
     where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
     if not isinstance(error, UserError | KeyboardInterrupt):
-        import traceback
-
         traceback.print_exception(error)
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
+    return True
+
+
+def _first_here() -> bool:
+    """Whether no other rank of this job on this host has called this.
+
+    Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
+    its holder dies, so nothing is left behind.
+    """
+    global _claim
+    _claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        _claim.bind(f"\0fedmpi-{os.getppid()}")
+    except OSError:
+        return False
+    return True

@@ -66,6 +66,7 @@ class Training:
         """End a run that has diverged, on all ranks at once: they all see the same sums."""
         if torch.isfinite(self.model.sums.sum()):
             return
+        self.exchange.receive_weights()
         if self.server:
             self.server.keep_history()
         clients = self.ranks.gather(self.clients.diverged if self.clients else [])

@@ -1,40 +1,63 @@
 #!/usr/bin/env bash
-# Sets up and runs all tests.
+# Sets up and runs all tests but the slow ones (-m slow runs those).
 #
 #   ./launch/test.sh [options of pytest]
 #
-# Three legs: all tests in one process; the tests marked `mpi` on 3 ranks under MPICH; the same
-# under Open MPI. Options go to each of them: ./launch/test.sh tests/test_simplex.py -k floor
+# First everything under MPICH, then again under Open MPI what depends on the MPI: the tests marked
+# `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks.
+# Options go to each pytest: ./launch/test.sh tests/test_simplex.py -k floor
 
 set -euo pipefail
 # shellcheck source=launch/setup.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
-case ${1:-} in -h | --help) usage "$0" && exit ;; esac
-extras=(test images acs report)
-failed=()
+marks="not slow"
+options=()
+while (($#)); do
+    case $1 in
+        -h | --help) usage "$0" && exit ;;
+        # Taken out, because each leg joins it with a mark of its own.
+        -m) (($# > 1)) || fail "-m needs a value" && marks=$2 && shift ;;
+        *) options+=("$1") ;;
+    esac
+    shift
+done
 
+extras=(test images acs report)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
+legs=() failed=()
 
-# mpi_leg NAME MPI [pytest options]: the tests marked `mpi`, on 3 ranks.
-mpi_leg() {
-    local name=$1 mpi=$2 logs=$scratch/$2 log
-    shift 2
-    # In a subshell: a set-up that fails has said why, and the other legs still count.
-    (set_up "$mpi" "${extras[@]}") || {
-        failed+=("$name (no environment)")
-        return
-    }
-    venv=$(venv_of "$mpi")
-    say "tests on 3 ranks, $name"
+# run_pytest MARKS [options]: pytest in one process of the environment at hand.
+run_pytest() {
+    local only=$1
+    shift
+    PATH=$venv/bin:$PATH "$venv/bin/python" -m pytest -m "$only" "$@" \
+        ${options[@]+"${options[@]}"} </dev/null
+}
+
+# any_test MARK: is there one with this mark among those asked for?
+any_test() { run_pytest "$1 and ($marks)" --collect-only -q >/dev/null 2>&1; }
+
+# leg NAME COMMAND...: runs it, and keeps how it went for the last line.
+leg() {
+    local name=$1
+    shift
+    say "tests: $name"
+    legs+=("$name")
+    "$@" || failed+=("$name")
+}
+
+# on_ranks MPI: the tests marked `mpi` on 3 ranks.
+on_ranks() {
+    local logs=$scratch/$1 log
     mkdir -- "$logs"
     (
-        use_mpi "$mpi"
+        use_mpi "$1"
         PATH=$venv/bin:$PATH "$venv/bin/mpirun" -n 3 "$venv/bin/python" \
-            "$fedmpi_root/launch/pytest_rank.py" "$logs" --only-mpi -q -x --color=no "$@" </dev/null
+            "$fedmpi_root/launch/pytest_rank.py" "$logs" --with-mpi -m "mpi and ($marks)" \
+            -q -x --color=no ${options[@]+"${options[@]}"} </dev/null
     ) && return
-    failed+=("$name")
     # Rank 0 has shown its own report; a rank that passed has nothing to add.
     for log in "$logs"/rank*.log; do
         [[ -s $log ]] || continue
@@ -42,30 +65,27 @@ mpi_leg() {
         say "the end of $(basename -- "$log" .log):"
         tail -n 60 -- "$log" >&2
     done
+    return 1
 }
 
 set_up mpich "${extras[@]}"
 cd -- "$fedmpi_root"
+leg "one process" run_pytest "$marks"
+mpi=$(any_test mpi && echo yes || true)
+launch=$(any_test launch && echo yes || true)
+if [[ $mpi ]]; then leg "3 ranks of MPICH" on_ranks mpich; fi
 
-say "tests in one process"
-code=0
-PATH=$venv/bin:$PATH "$venv/bin/python" -m pytest "$@" </dev/null || code=$?
-# Tests marked `mpi` are collected here too (and skipped), so 5 means that nothing matched at all.
-((code != 5)) || fail "no test matches: $*"
-((code == 0)) || failed+=("one process")
-
-if "$venv/bin/python" -m pytest --collect-only -q "$@" -m mpi >"$scratch/collected" 2>&1 </dev/null; then
-    mpi_leg MPICH mpich "$@"
-    mpi_leg "Open MPI" openmpi "$@"
-    legs="one process, MPICH, Open MPI"
-elif (($? == 5)); then
-    legs="one process; no test marked mpi among these"
-else
-    tail -n 3 -- "$scratch/collected" >&2
-    failed+=("collecting the tests marked mpi")
+if [[ $mpi || $launch ]]; then
+    # In a subshell: a set-up that fails has said why, and what has run still counts.
+    if (set_up openmpi "${extras[@]}"); then
+        venv=$(venv_of openmpi)
+        if [[ $launch ]]; then leg "Open MPI" run_pytest "launch and ($marks)"; fi
+        if [[ $mpi ]]; then leg "3 ranks of Open MPI" on_ranks openmpi; fi
+    else
+        failed+=("Open MPI (not installed)")
+    fi
 fi
 
-if ((${#failed[@]})); then
-    fail "tests FAILED: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
-fi
-say "all tests passed ($legs)"
+list() { printf '%s, ' "$@" | sed 's/, $//'; }
+((${#failed[@]} == 0)) || fail "tests FAILED: $(list "${failed[@]}")"
+say "all tests passed: $(list "${legs[@]}")"

@@ -70,7 +70,7 @@ def launcher() -> dict[str, str]:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    environment["PYTHONPATH"] = str(REPOSITORY)
+    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
     return environment
 
 

@@ -18,6 +18,9 @@ from fedmpi.clients import batch_order
 Theta = list[Tensor]
 """The weight and the bias of each layer in turn."""
 
+Objective = Callable[[Theta, list[int]], Tensor]
+"""What a local step descends on: of theta and the rows of a batch."""
+
 
 @dataclass
 class Federation:
@@ -53,7 +56,8 @@ class Federation:
 
     def losses(self, theta: Theta, rows: Sequence[int]) -> Tensor:
         """The loss of each of `rows`."""
-        rows, h = list(rows), self.x[list(rows)]
+        rows = list(rows)
+        h = self.x[rows]
         for layer in range(0, len(theta), 2):
             h = (h if layer == 0 else torch.clamp(h, min=0)) @ theta[layer].T + theta[layer + 1]
         h = h - h.max(dim=1, keepdim=True).values.detach()
@@ -74,16 +78,29 @@ class Trace:
     theta: Theta
     thetas: list[np.ndarray] = field(default_factory=list)
     """theta^1 ... theta^T as vectors."""
-    weights: list[list[float]] = field(default_factory=list)
-    """The group weights after each round."""
     risks: list[list[float]] = field(default_factory=list)
     """The group risks of the theta with which each round began."""
+    group_weights: list[list[float]] = field(default_factory=list)
+    """After each round; empty where the method has none."""
+    client_weights: list[list[float]] = field(default_factory=list)
 
-    def add(self, theta: Theta, weights: list[float], risks: list[float]) -> None:
+    def add(
+        self,
+        theta: Theta,
+        risks: list[float],
+        group_weights: Sequence[float] = (),
+        client_weights: Sequence[float] = (),
+    ) -> None:
         self.theta = theta
-        self.thetas.append(torch.cat([p.reshape(-1) for p in theta]).numpy())
-        self.weights.append(weights)
+        self.thetas.append(flat(theta))
         self.risks.append(risks)
+        self.group_weights.append(list(group_weights))
+        self.client_weights.append(list(client_weights))
+
+
+def flat(theta: Theta) -> np.ndarray:
+    """theta as one vector."""
+    return torch.cat([p.reshape(-1) for p in theta]).numpy()
 
 
 def gradient(theta: Theta, objective: Callable[[Theta], Tensor]) -> Theta:
@@ -137,7 +154,9 @@ def project_in_divergence(v: Sequence[float], floor: float) -> list[float]:
     return [max(high * x, floor) for x in v]
 
 
-def ascend(mu, risks, lr_mu: float, floor: float, adversary: str = "projected") -> list[float]:
+def ascend(
+    mu: Sequence[float], risks: Sequence[float], lr_mu: float, floor: float, adversary: str
+) -> list[float]:
     """The adversary's step."""
     pairs = list(zip(mu, risks, strict=True))
     if adversary == "projected":
@@ -170,7 +189,7 @@ def fedminmax(
                 )
 
             def weighted_mean(theta, batch, w=w):
-                return (torch.tensor([w[f.group[i]] for i in batch]) * f.losses(theta, batch)).mean()
+                return sum(w[f.group[i]] * f.risk(theta, [i]) for i in batch) / len(batch)
 
             if local_epochs is None:
                 models.append(step(theta, lr, gradient(theta, r_k)))
@@ -179,12 +198,17 @@ def fedminmax(
             for a in held:
                 risks[a] += f.n_ak(a, k) / f.n_a(a) * float(f.risk(theta, f.of_group(rows, a)))
         mu = ascend(mu, risks, lr_mu, epsilon, adversary)
-        trace.add(combine(shares(f), models), mu, risks)
+        trace.add(combine(shares(f), models), risks, mu)
     return trace
 
 
 def centralized(
-    f: Federation, rounds: int, lr: float, lr_mu: float, epsilon: float, adversary="projected"
+    f: Federation,
+    rounds: int,
+    lr: float,
+    lr_mu: float,
+    epsilon: float,
+    adversary: str = "projected",
 ) -> Trace:
     """Algorithm 2: the gradient of sum_a mu_a r_a, with nothing said of clients."""
     mu, trace = rho(f), Trace(f.theta)
@@ -197,12 +221,17 @@ def centralized(
 
         risks = group_risks(f, theta)
         mu = ascend(mu, risks, lr_mu, epsilon, adversary)
-        trace.add(step(theta, lr, gradient(theta, objective)), mu, risks)
+        trace.add(step(theta, lr, gradient(theta, objective)), risks, mu)
     return trace
 
 
 def localfedminmax(
-    f: Federation, rounds: int, lr: float, lr_mu: float, epsilon: float, adversary="projected"
+    f: Federation,
+    rounds: int,
+    lr: float,
+    lr_mu: float,
+    epsilon: float,
+    adversary: str = "projected",
 ) -> Trace:
     """LocalFedMinMax of the appendix: a weight for each group of each client, floor epsilon/K."""
     cells, trace = f.cells(), Trace(f.theta)
@@ -224,14 +253,14 @@ def localfedminmax(
             models.append(step(theta, lr, gradient(theta, r_k)))
         risks = [float(f.risk(theta, f.of_group(f.clients[k], a))) for a, k in cells]
         mu = ascend(mu, risks, lr_mu, epsilon / len(f.clients), adversary)
-        of_groups = [0.0] * f.groups
+        of_group = [0.0] * f.groups
         for (a, _), m in zip(cells, mu, strict=True):
-            of_groups[a] += m
-        trace.add(combine(shares(f), models), of_groups, group_risks(f, theta))
+            of_group[a] += m
+        trace.add(combine(shares(f), models), group_risks(f, theta), of_group)
     return trace
 
 
-def afl(f: Federation, rounds: int, lr: float, lr_mu: float, adversary="projected") -> Trace:
+def afl(f: Federation, rounds: int, lr: float, lr_mu: float, adversary: str = "projected") -> Trace:
     """Agnostic federated learning (Mohri et al. 2019), with full batches."""
     lambda_, trace = shares(f), Trace(f.theta)
     for _ in range(rounds):
@@ -243,7 +272,7 @@ def afl(f: Federation, rounds: int, lr: float, lr_mu: float, adversary="projecte
         new = combine(lambda_, models)
         risks = [float(f.risk(theta, rows)) for rows in f.clients]
         lambda_ = ascend(lambda_, risks, lr_mu, 0.0, adversary)
-        trace.add(new, of_groups(f, lambda_), group_risks(f, theta))
+        trace.add(new, group_risks(f, theta), of_groups(f, lambda_), lambda_)
     return trace
 
 
@@ -256,7 +285,14 @@ def of_groups(f: Federation, lambda_: Sequence[float]) -> list[float]:
 
 
 def local(
-    f: Federation, theta: Theta, k: int, t: int, lr: float, epochs: int, batch_size: int, objective
+    f: Federation,
+    theta: Theta,
+    k: int,
+    t: int,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+    objective: Objective,
 ) -> Theta:
     """theta_k after `epochs` of batches, the last of them as short as it comes."""
     rows = f.clients[k]
@@ -269,7 +305,12 @@ def local(
 
 
 def fedavg(
-    f: Federation, rounds: int, lr: float, local_epochs: int, batch_size: int, objective=None
+    f: Federation,
+    rounds: int,
+    lr: float,
+    local_epochs: int,
+    batch_size: int,
+    objective: Objective | None = None,
 ) -> Trace:
     """Federated averaging (McMahan et al. 2017); `objective` of a batch is its mean loss."""
     trace = Trace(f.theta)
@@ -279,7 +320,7 @@ def fedavg(
             local(f, theta, k, t, lr, local_epochs, batch_size, objective or f.risk)
             for k in range(len(f.clients))
         ]
-        trace.add(combine(shares(f), models), rho(f), group_risks(f, theta))
+        trace.add(combine(shares(f), models), group_risks(f, theta))
     return trace
 
 
@@ -299,7 +340,7 @@ def qfedavg(
             squared_norm = sum(float((p * p).sum()) for p in g)
             hs.append(q * loss ** (q - 1) * squared_norm + loss**q / lr)
         change = combine([1 / sum(hs)] * len(deltas), deltas)
-        trace.add(step(theta, 1.0, change), [], group_risks(f, theta))
+        trace.add(step(theta, 1.0, change), group_risks(f, theta))
     return trace
 
 
@@ -327,7 +368,7 @@ def term(
             tilts.append(len(rows) / f.n * math.exp(tilt * float(f.risk(theta, rows))))
             models.append(local(f, theta, k, t, lr, local_epochs, batch_size, f.risk))
         weights = [tilted / sum(tilts) for tilted in tilts]
-        trace.add(combine(weights, models), of_groups(f, weights), group_risks(f, theta))
+        trace.add(combine(weights, models), group_risks(f, theta), client_weights=weights)
     return trace
 
 

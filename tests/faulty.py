@@ -1,0 +1,35 @@
+"""FedMinMax with a fault in round 3 on some ranks, for the tests of what a job does then."""
+
+import os
+import signal
+
+from mpi4py import MPI
+
+from fedmpi.methods.fedminmax import FedMinMax
+
+
+class OneRaises(FedMinMax):
+    """Rank 2 has a bug."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+            raise ValueError("a bad day")
+        super().client_round(clients, exchange)
+
+
+class AllRaise(FedMinMax):
+    """Every client rank has the same bug."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3:
+            raise ValueError("a bad day")
+        super().client_round(clients, exchange)
+
+
+class Stops(FedMinMax):
+    """Rank 2 stands still, as on a node that hangs."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        super().client_round(clients, exchange)
