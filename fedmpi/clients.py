@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,15 @@ def batch_order(rows: int, seed: int, client: int, t: int, epoch: int) -> np.nda
     return np.random.default_rng([BATCHES, seed, client, t, epoch]).permutation(rows)
 
 
+@dataclass
+class Rows:
+    """Some rows of a dataset, as tensors on the device."""
+
+    x: Tensor
+    y: Tensor
+    group: Tensor
+
+
 class Clients:
     """The rows of the clients on this rank, ordered by client, and the passes over them.
 
@@ -37,9 +47,7 @@ class Clients:
         self,
         numbers: np.ndarray,
         counts: np.ndarray,
-        x: Tensor,
-        y: Tensor,
-        group: Tensor,
+        rows: Rows,
         model: FlatModel,
         loss: Loss,
         micro_batch: int,
@@ -47,9 +55,9 @@ class Clients:
     ) -> None:
         self.numbers, self.counts = numbers, counts
         self.sizes = counts.sum(axis=1)
-        self.x, self.y = x, y
-        hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes)).to(group.device)
-        self.cell = hosted * counts.shape[1] + group
+        self.x, self.y = rows.x, rows.y
+        hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes))
+        self.cell = hosted.to(rows.group.device) * counts.shape[1] + rows.group
         self.ends = np.cumsum(self.sizes)
         self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
         self.diverged: list[int] = []

@@ -28,7 +28,11 @@ DEFAULT_CLIENTS = 40
 
 @dataclass
 class Config:
-    """One training run, fully resolved. None: this method or dataset has no use for it."""
+    """One training run, fully resolved.
+
+    An option that the method or the dataset has no use for is None, whatever its type says: the
+    types are for those that read it.
+    """
 
     dataset: str
     setting: str
@@ -39,20 +43,20 @@ class Config:
     seed: int
     rounds: int
     lr: float
-    lr_mu: float | None
-    epsilon: float | None
-    adversary: str | None
-    local_epochs: int | None
-    batch_size: int | None
-    q: float | None
-    tilt: float | None
-    tilt_level: str | None
+    lr_mu: float
+    epsilon: float
+    adversary: str
+    local_epochs: int
+    batch_size: int
+    q: float
+    tilt: float
+    tilt_level: str
     skew: float
-    rows: int | None
+    rows: int
     target: str | None
-    group: tuple[str, ...] | None
+    group: tuple[str, ...]
     test: str | None
-    drop: tuple[str, ...] | None
+    drop: tuple[str, ...]
     dtype: str
     eval_every: int
     device: str

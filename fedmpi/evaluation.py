@@ -6,22 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from fedmpi.clients import Rows
 from fedmpi.flat import FlatModel
 from fedmpi.losses import Loss
 from fedmpi.ranks import Ranks
-
-
-@dataclass
-class TestRows:
-    """The part of the test rows that this rank evaluates."""
-
-    __test__ = False  # not a test case, whatever pytest makes of the name
-
-    x: Tensor
-    y: Tensor
-    group: Tensor
 
 
 @dataclass
@@ -52,7 +41,7 @@ def evaluate(
     ranks: Ranks,
     model: FlatModel,
     loss: Loss,
-    rows: TestRows | None,
+    rows: Rows | None,
     groups: int,
     classes: int,
     micro_batch: int,

@@ -22,7 +22,8 @@ class Exchange:
     """One rank's end of the exchange.
 
     `hosted` is the number of clients on this rank. The server also has the `counts` n_{a,k}
-    (groups × clients) and the `order` in which gathered clients arrive: rank by rank.
+    (groups × clients) and the `assignment` of clients to client ranks: gathered clients arrive in
+    its order, rank by rank.
     """
 
     def __init__(
@@ -43,23 +44,25 @@ class Exchange:
         self.group_risks: np.ndarray | None = None
         """On the server: r_a at the theta that the round began with, once reported."""
         self._risks_are_finite = True
+        self._sums_by_group = method.reports == "groups"
+        self._sums_by_client = method.reports in ("clients", "cells")
         self._group_sums = np.empty(len(groups))
-        self._width = len(groups) if method.reports == "cells" else 1
-        self._part = np.empty((hosted, self._width))
+        width = len(groups) if method.reports == "cells" else 1
+        self._part = np.empty((hosted, width))
+        self._weights = np.empty(len(groups)) if self._sums_by_group else np.empty((hosted, width))
         self._sent: list[MPI.Request] = []
         self._answer: MPI.Request | None = None
-        if method.reports == "groups":
-            self._weights = np.empty(len(groups))
-        else:
-            self._weights = np.empty((hosted, self._width))
-        self._parts: list[int] | None = None
+        self._whole: np.ndarray | None = None
+        self._lengths: list[int] | None = None
         if ranks.is_server:
             assert counts is not None and assignment is not None
-            self._counts = counts
+            self._group_sizes = counts.sum(axis=1)
+            self._cell_sizes = counts.T if width > 1 else counts.sum(axis=0)[:, None]
             self._order = np.concatenate(assignment)
-            on_server = 1 if ranks.size == 1 else 0
-            self._parts = [0] * (1 - on_server) + [len(a) * self._width for a in assignment]
-            self._whole = np.empty((counts.shape[1], self._width))
+            self._whole = np.empty((counts.shape[1], width))
+            self._lengths = [len(mine) * width for mine in assignment]
+            if ranks.size > 1:
+                self._lengths.insert(0, 0)  # the server hosts nobody
 
     def send_first_weights(self) -> None:
         """Give the clients the weights that round 1, or the first after a resume, begins with."""
@@ -75,49 +78,45 @@ class Exchange:
 
         The server waits for them, lets the method update its weights, and sends these.
         """
-        per_client = self.method.reports in ("clients", "cells")
-        if self.evaluate or self.method.reports == "groups":
+        if self.evaluate or self._sums_by_group:
             self._group_sums[:] = 0 if losses is None else losses.sum(axis=0)
             self._sent.append(self.ranks.Ireduce(self._group_sums))
-        if per_client:
+        if self._sums_by_client:
             if losses is not None:
-                self._part[:] = losses if self._width > 1 else losses.sum(axis=1, keepdims=True)
-            whole = self._whole if self.ranks.is_server else None
-            self._sent.append(self.ranks.Igatherv(self._part, whole, self._parts))
+                by_client = losses.sum(axis=1, keepdims=True)
+                self._part[:] = losses if self.method.reports == "cells" else by_client
+            self._sent.append(self.ranks.Igatherv(self._part, self._whole, self._lengths))
         if self.ranks.is_server:
             self._finish_sending()
-            self._update_weights(per_client)
+            self._update_weights()
         if self.method.reports:
             self._send_weights()
 
-    def _update_weights(self, per_client: bool) -> None:
+    def _update_weights(self) -> None:
         """The server's step between the risks and the weights."""
-        if self.evaluate or self.method.reports == "groups":
-            self.group_risks = self._group_sums / self._counts.sum(axis=1)
-            self._risks_are_finite = bool(np.isfinite(self.group_risks).all())
-        if not per_client:
-            risks = self.group_risks
-        else:
+        if self.evaluate or self._sums_by_group:
+            self.group_risks = risks = self._group_sums / self._group_sizes
+            self._risks_are_finite = bool(np.isfinite(risks).all())
+        if self._sums_by_client:
+            assert self._whole is not None
             sums = np.empty_like(self._whole)
             sums[self._order] = self._whole
-            counts = self._counts.T if self._width > 1 else self._counts.sum(axis=0)[:, None]
-            risks = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0).squeeze()
+            risks = sums / np.maximum(self._cell_sizes, 1)  # an empty cell has no risk, but no rows
+            risks = risks if self.method.reports == "cells" else risks[:, 0]
             self._risks_are_finite = bool(np.isfinite(risks).all())
         if self.method.reports and self._risks_are_finite:
             self.method.update_weights(risks)
 
     def _send_weights(self) -> None:
         self.receive_weights()  # a buffer that is still being filled is not given to MPI again
-        if self.method.reports == "groups":
+        if self._sums_by_group:
             if self.ranks.is_server:
                 self._weights[:] = self.method.weights()
             self._answer = self.ranks.Ibcast(self._weights)
         else:
-            if self.ranks.is_server:
-                weights = self.method.weights().reshape(-1, self._width)
-                self._whole[:] = weights[self._order]
-            whole = self._whole if self.ranks.is_server else None
-            self._answer = self.ranks.Iscatterv(whole, self._parts, self._weights)
+            if self._whole is not None:
+                self._whole[:] = self.method.weights().reshape(self._whole.shape)[self._order]
+            self._answer = self.ranks.Iscatterv(self._whole, self._lengths, self._weights)
 
     def receive_weights(self) -> np.ndarray:
         """The weights that the server sent last: per group, or one row per hosted client."""

@@ -15,13 +15,13 @@ from mpi4py import MPI
 
 import fedmpi
 from fedmpi import datasets, methods, models
-from fedmpi.clients import Clients
+from fedmpi.clients import Clients, Rows
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
 from fedmpi.display import facts, say
 from fedmpi.errors import UserError
-from fedmpi.evaluation import Scores, TestRows, evaluate
+from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.layout import assign_clients, spread_rows
@@ -98,7 +98,7 @@ class Job:
     def _share_rows(self) -> None:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""
         parts: list[tuple] = []
-        total, groups = None, len(self.prepared.groups)
+        total, groups = 0, len(self.prepared.groups)
         if self.ranks.is_server:
             total = self.partition.total
             for mine in self.assignment:
@@ -107,7 +107,7 @@ class Job:
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
                 parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody))
-        self.total_rows = self.ranks.bcast(total)
+        self.total_rows: int = self.ranks.bcast(total)
         self.my_clients, self.my_counts, self.my_rows = self.ranks.comm.scatter(parts or None)
 
     def _build(self) -> None:
@@ -121,14 +121,10 @@ class Job:
         self.model = FlatModel(module, self.dtype, self.device, self.method.scalars + 1)
         self.clients = None
         if len(self.my_clients):
+            rows = self._load("train", self.my_rows)
+            numbers, counts = self.my_clients, self.my_counts
             self.clients = Clients(
-                self.my_clients,
-                self.my_counts,
-                *self._load("train", self.my_rows),
-                self.model,
-                self.loss,
-                c.micro_batch,
-                c.seed,
+                numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
         of_server = (self.partition.counts, self.assignment) if self.ranks.is_server else ()
         self.exchange = Exchange(
@@ -146,13 +142,13 @@ class Job:
                 c, self.method, self.model, self.exchange, self.folder, self.partition
             )
 
-    def _load(self, split: str, rows: np.ndarray | slice) -> tuple[torch.Tensor, ...]:
-        """This rank's own rows, copied out of the mapped files: x, y, group."""
+    def _load(self, split: str, rows: np.ndarray | slice) -> Rows:
+        """This rank's own rows, copied out of the mapped files."""
 
         def copy(part: str) -> torch.Tensor:
             return torch.from_numpy(np.array(self.prepared.array(f"{split}_{part}")[rows]))
 
-        return (
+        return Rows(
             copy("x").to(self.device, self.dtype),
             copy("y").to(self.device, torch.int64),
             copy("group").to(self.device, torch.int64),
@@ -247,15 +243,15 @@ class Job:
         (self.folder.path / "checkpoint.pt").unlink(missing_ok=True)
         return result
 
-    def _test_rows(self) -> TestRows | None:
+    def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows."""
         client_ranks = self.ranks.client_ranks
         if self.ranks.rank not in client_ranks:
             return None
         blocks = spread_rows(len(self.prepared.array("test_x")), len(client_ranks))
-        return TestRows(*self._load("test", blocks[client_ranks.index(self.ranks.rank)]))
+        return self._load("test", blocks[client_ranks.index(self.ranks.rank)])
 
-    def _score(self, rows: TestRows | None) -> Scores:
+    def _score(self, rows: Rows | None) -> Scores:
         groups, classes = len(self.prepared.groups), len(self.prepared.classes)
         micro_batch = self.config.micro_batch
         return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)

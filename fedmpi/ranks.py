@@ -27,6 +27,7 @@ SERVER = 0
 NAP = 0.001
 LOOK_EVERY = 1.0
 GRACE = 5.0
+_KEPT: list[socket.socket] = []
 ROLL_CALL, PRESENT = 7001, 7002
 
 
@@ -46,7 +47,7 @@ class Ranks:
     limited by `stall_timeout` seconds.
     """
 
-    def __init__(self, comm: MPI.Intracomm, stall_timeout: float = 600.0) -> None:
+    def __init__(self, comm: MPI.Comm, stall_timeout: float = 600.0) -> None:
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.is_server = self.rank == SERVER
@@ -71,8 +72,8 @@ class Ranks:
         """The first `number` ranks as a job of their own; None on the ranks that are left over."""
         if number >= self.size:
             return self
-        comm = self.comm.Split(0 if self.rank < number else MPI.UNDEFINED, self.rank)
-        return Ranks(comm, self.stall_timeout) if comm != MPI.COMM_NULL else None
+        comm = self.comm.Split(int(self.rank >= number), self.rank)
+        return Ranks(comm, self.stall_timeout) if self.rank < number else None
 
     @property
     def client_ranks(self) -> list[int]:
@@ -233,10 +234,10 @@ def _first_here() -> bool:
     Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
     its holder dies, so nothing is left behind.
     """
-    global _claim
-    _claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        _claim.bind(f"\0fedmpi-{os.getppid()}")
+        claim.bind(f"\0fedmpi-{os.getppid()}")
     except OSError:
         return False
+    _KEPT.append(claim)
     return True

@@ -85,7 +85,7 @@ class RunFolder:
 
     def write_npz(self, name: str, **arrays: np.ndarray) -> None:
         """`arrays` as numpy's own archive."""
-        self.write(name, lambda file: np.savez_compressed(file, **arrays))
+        self.write(name, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
 def _without_nan(value: Any) -> Any:

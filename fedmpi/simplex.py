@@ -19,7 +19,7 @@ def project_to_simplex(v: np.ndarray, floor: float = 0.0) -> np.ndarray:
     v = np.maximum(v, -total)
     u = np.sort(v)[::-1]
     thresholds = (np.cumsum(u) - total) / np.arange(1, len(u) + 1)
-    rho = max(1, np.count_nonzero(u > thresholds))
+    rho = max(1, int(np.count_nonzero(u > thresholds)))
     theta = thresholds[rho - 1]
     # A second pass removes the rounding of the running sum; on the sorted values, so that the
     # order of v has no influence.

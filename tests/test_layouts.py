@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Run
 from layouts import LAYOUTS
+from runs import Run
 
 from fedmpi import methods
 from fedmpi.partition import SETTINGS
@@ -20,7 +20,7 @@ def runs(tmp_path_factory) -> Path:
     import subprocess
     import sys
 
-    from conftest import REPOSITORY, launcher
+    from runs import REPOSITORY, launcher
 
     out = tmp_path_factory.mktemp("layouts")
     csv = out / "people.csv"

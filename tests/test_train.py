@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import Run
+from runs import Run
 
 from fedmpi.config import resolve
 from fedmpi.errors import UserError
@@ -234,7 +234,7 @@ def test_help_is_printed_once(mpirun):
 
 
 def test_ranks_import_nothing_heavy(tmp_path):
-    """Beside torch and numpy: pandas, tqdm and the like stay with preparation and report."""
+    """Beside torch and numpy: pandas and the like stay with preparation and report."""
     import subprocess
     import sys
 
@@ -242,7 +242,7 @@ def test_ranks_import_nothing_heavy(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert {"torch", "numpy", "mpi4py"} <= loaded
-    assert not loaded & {"pandas", "sklearn", "matplotlib", "torchvision", "folktables", "tqdm"}
+    assert not loaded & {"pandas", "sklearn", "matplotlib", "torchvision", "folktables"}
 
 
 def test_the_command_line_is_checked_before_torch_is_imported():
