@@ -61,6 +61,8 @@ class Clients:
         self.ends = np.cumsum(self.sizes)
         self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
         self.diverged: list[int] = []
+        """Clients whose local training ended at numbers that are not finite."""
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
 
     def full_batch_step(
         self,
@@ -108,7 +110,9 @@ class Clients:
         the last client is done, theta is as before and the sum is in the model's change.
         """
         theta = self.model.theta
-        received, change, self.total = (torch.empty_like(theta) for _ in range(3))
+        if self._kept is None:
+            self._kept = torch.empty_like(theta), torch.empty_like(theta), torch.empty_like(theta)
+        received, change, self.total = self._kept
         received.copy_(theta)
         self.total.zero_()
         for i in range(len(self.numbers)):

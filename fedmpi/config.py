@@ -57,6 +57,8 @@ class Config:
     group: tuple[str, ...]
     test: str | None
     drop: tuple[str, ...]
+    states: tuple[str, ...]
+    min_group_rows: int
     dtype: str
     eval_every: int
     device: str
@@ -129,8 +131,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--lr-mu", type=float, help="step size of the adversary's weights")
     g.add_argument("--epsilon", type=float, help="floor of the group weights (.001)")
     g.add_argument("--adversary", help=f"{' or '.join(ADVERSARIES)} step of the weights")
-    g.add_argument("--local-epochs", type=int, help="E; makes FedMinMax train locally, too")
-    g.add_argument("--batch-size", type=int, help="rows of a local batch (100)")
+    g.add_argument("--local-epochs", type=int, help="E; FedMinMax then trains locally, too")
+    g.add_argument("--batch-size", type=int, help="rows of a local batch (100); likewise")
     g.add_argument("--q", type=float, help="q-FedAvg's exponent (.2)")
     g.add_argument("--tilt", type=float, help="TERM's t (1)")
     g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
@@ -181,17 +183,18 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
     """The defaults: the dataset's preset, and ours where the paper has none."""
+    local = method.local_epochs or a.local_epochs is not None or a.batch_size is not None
     defaults = {
         "model": preset.model,
         "loss": preset.loss,
         "lr": preset.lr,
-        "rounds": preset.local_rounds if method.local_epochs else preset.rounds,
+        "rounds": preset.local_rounds if local else preset.rounds,
     }
     of_method = {"lr_mu": preset.lr_mu, "epsilon": 0.001, "adversary": "projected", "q": 0.2}
     of_method |= {"tilt": 1.0, "tilt_level": "client"}
     if method.local_epochs:
         of_method |= {"local_epochs": preset.local_epochs, "batch_size": 100}
-    elif a.local_epochs or a.batch_size:
+    elif local:
         of_method |= {"local_epochs": 1, "batch_size": 100}
     defaults |= {name: value for name, value in of_method.items() if name in method.options}
     for name, value in defaults.items():
@@ -242,6 +245,7 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "batch_size": 1,
         "local_epochs": 1,
         "rows": 1,
+        "min_group_rows": 1,
         "micro_batch": 1,
         "eval_every": 1,
         "checkpoint_every": 1,

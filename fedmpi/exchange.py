@@ -5,7 +5,8 @@
     sum_changes       change of theta   all ↔ all          Iallreduce, in place
 
 The first two are under way while the clients' backward passes run, and are waited for where their
-content is first needed. Nothing else travels in a round.
+content is first needed. Nothing else travels in a round, but that an evaluated one ends with the
+gathering of the time that each rank computed.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Exchange:
         self.total_rows = total_rows
         self.groups = groups
         self.round, self.evaluate = 0, False
+        self._client_risks = np.zeros(0)
         self.group_risks: np.ndarray | None = None
         """On the server: r_a at the theta that the round began with, once reported."""
         self._risks_are_finite = True
@@ -78,6 +80,8 @@ class Exchange:
 
         The server waits for them, lets the method update its weights, and sends these.
         """
+        if self.ranks.is_server:
+            self.receive_weights()  # what it sends must have left before it receives there
         if self.evaluate or self._sums_by_group:
             self._group_sums[:] = 0 if losses is None else losses.sum(axis=0)
             self._sent.append(self.ranks.Ireduce(self._group_sums))
@@ -103,6 +107,7 @@ class Exchange:
             sums[self._order] = self._whole
             risks = sums / np.maximum(self._cell_sizes, 1)  # an empty cell has no risk, but no rows
             risks = risks if self.method.reports == "cells" else risks[:, 0]
+            self._client_risks = risks
             self._risks_are_finite = bool(np.isfinite(risks).all())
         if self.method.reports and self._risks_are_finite:
             self.method.update_weights(risks)
@@ -146,6 +151,9 @@ class Exchange:
         if self.group_risks is not None and not np.isfinite(self.group_risks).all():
             worst = int(np.argmin(np.isfinite(self.group_risks)))
             return f"the risk of group {self.groups[worst]!r}"
+        if not np.isfinite(self._client_risks).all():
+            client = int(np.argwhere(~np.isfinite(self._client_risks))[0][0])
+            return f"the risk of client {client}"
         return "the sum of the clients' changes"
 
     def _finish_sending(self) -> None:

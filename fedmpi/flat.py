@@ -10,7 +10,7 @@ class FlatModel:
 
     `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
     it; the parameters' gradients are views of it, so a backward pass writes where the Allreduce
-    reads. Nothing of theta's size is allocated in a round.
+    reads, and a round of one-step clients allocates nothing of theta's size.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device, scalars: int):

@@ -223,6 +223,7 @@ class Job:
         mean = self._score(rows)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         by_rank = self.ranks.gather((bytes_per_round, rss))
+        self.ranks.on_server(lambda: self._check_scores(last, mean))
         if not (self.server and by_rank):
             return None
         costs = {
@@ -242,6 +243,16 @@ class Job:
         self.folder.write_json("result.json", result)
         (self.folder.path / "checkpoint.pt").unlink(missing_ok=True)
         return result
+
+    def _check_scores(self, *scores: Scores) -> None:
+        """A model that diverged in its last rounds is not a result."""
+        for score in scores:
+            bad = ~np.isfinite(score.risk) & (score.rows > 0)
+            if bad.any():
+                raise UserError(
+                    f"the test risk of group {self.prepared.groups[int(np.argmax(bad))]!r} is not "
+                    f"finite. The steps are too long: try --lr {self.config.lr / 10:g}."
+                )
 
     def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows."""

@@ -17,8 +17,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def brier(logits: Tensor, y: Tensor) -> Tensor:
     """The Brier score summed over the classes, sum_c (p_c - 1[y=c])^2, of each row."""
     p = torch.softmax(logits, dim=1)
-    # The square opened: sum_c p_c^2 - 2 p_y + 1 needs no one-hot target.
-    return (p * p).sum(1) - 2 * p.gather(1, y[:, None]).squeeze(1) + 1
+    return (p - F.one_hot(y, p.shape[1])).square().sum(1)
 
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "brier": brier}

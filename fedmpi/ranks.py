@@ -84,7 +84,11 @@ class Ranks:
     def threads(self) -> int:
         """Threads for a rank's arithmetic: the node's cores over its client ranks."""
         given = os.environ.get("OMP_NUM_THREADS", "")
-        return int(given) if given.isdigit() else max(1, self.cores // max(1, self.local_clients))
+        return (
+            int(given)
+            if given.isdigit() and int(given)
+            else max(1, self.cores // max(1, self.local_clients))
+        )
 
     def Iallreduce(self, buffer: Any) -> MPI.Request:
         """Sum `buffer` over the ranks, in place."""

@@ -46,6 +46,8 @@ class Training:
             if self.server:
                 self.server.end_round(t, split if evaluate else None)
         self.exchange.receive_weights()  # those that answered the last report; nobody uses them
+        if not torch.isfinite(self.model.theta.sum()):
+            raise AgreedError(f"round {self.rounds}: theta is not finite. {self.advice()}")
 
     def one_round(self, t: int, evaluate: bool) -> None:
         """One round of Algorithm 1; the exchange overlaps with the clients' passes."""
@@ -71,10 +73,12 @@ class Training:
             self.server.keep_history()
         clients = self.ranks.gather(self.clients.diverged if self.clients else [])
         culprit = self.ranks.bcast(self.exchange.culprit(clients) if clients else "")
-        raise AgreedError(
-            f"round {t}: {culprit} is not finite. The steps are too long: try "
-            f"--lr {self.method.config.lr / 10:g}. What was saved before stands."
-        )
+        raise AgreedError(f"round {t}: {culprit} is not finite. {self.advice()}")
+
+    def advice(self) -> str:
+        """What to do about a run that has diverged."""
+        lr = self.method.config.lr / 10
+        return f"The steps are too long: try --lr {lr:g}. What was saved before stands."
 
     def time_split(self) -> tuple[float, float] | None:
         """Mean and longest time in the clients' passes since the last call; on the server."""

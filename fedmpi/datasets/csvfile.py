@@ -56,7 +56,7 @@ class CsvFile(Dataset):
 
         if not options.target or not options.group:
             raise UserError(
-                f"{self.name} needs --target COLUMN and --group COLUMN [COLUMN ...]; its columns "
+                f"{self.name} needs --target COL and --group COL[,COL...]; its columns "
                 f"are {', '.join(read_table(self.path, [], []).columns)}."
             )
         notes: list[str] = []

@@ -17,12 +17,16 @@ class DataOptions:
     group: tuple[str, ...] = ()
     test: str | None = None
     drop: tuple[str, ...] = ()
+    states: tuple[str, ...] = ("all",)
+    min_group_rows: int = 0
 
     def __post_init__(self):
         if self.seed < 0:
             raise UserError(f"--seed {self.seed}: a seed is zero or more.")
         if self.rows < 1:
             raise UserError(f"--rows {self.rows}: at least one row is needed.")
+        if self.min_group_rows < 0:
+            raise UserError(f"--min-group-rows {self.min_group_rows}: a number of rows, as 40.")
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))
@@ -41,6 +45,15 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument(
         "--drop", type=_columns, metavar="COL[,COL...]", help="csv: not to learn from"
+    )
+    parser.add_argument(
+        "--states", type=_columns, metavar="ST[,ST...]", help="acs: as MA,RI, or all (all)"
+    )
+    parser.add_argument(
+        "--min-group-rows",
+        type=int,
+        metavar="N",
+        help="acs: leave out groups with fewer rows to train on",
     )
 
 

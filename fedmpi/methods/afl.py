@@ -8,7 +8,7 @@ rows, one step a round.
     lambda <- project(lambda + lr_mu * r),   lambda starts at n_k / n, and has no floor
 
 By Lemma 1 the group weights that it plays are mu = P_A lambda: in SSG every mu can be reached, in
-ESG none but the priors.
+ESG none but the priors, up to a row.
 """
 
 from __future__ import annotations

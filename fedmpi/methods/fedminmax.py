@@ -18,7 +18,7 @@ saves communication and is no longer the centralized algorithm; it is not in the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 class FedMinMax(Method):
     """Ascent on the group weights mu, one full-batch step on theta."""
 
-    options = ("lr_mu", "epsilon", "adversary", "local_epochs", "batch_size")
+    options: ClassVar[tuple[str, ...]] = (
+        "lr_mu",
+        "epsilon",
+        "adversary",
+        "local_epochs",
+        "batch_size",
+    )
     reports = "groups"
     averages_theta = True
 

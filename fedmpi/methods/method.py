@@ -78,7 +78,11 @@ class Method:
     # The clients' part.
 
     def client_round(self, clients: Clients, exchange: Exchange) -> None:
-        """Report the losses at theta, and leave this rank's share of the sum in the change."""
+        """Report the losses at theta, and leave this rank's share of the sum in the change.
+
+        `exchange.report` is called once, in every round of a method that `reports`, and otherwise
+        where `exchange.evaluate` is set: the server counts on it.
+        """
         raise NotImplementedError
 
     # Everybody's part.

@@ -15,17 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedmpi.methods.method import Method
 
 if TYPE_CHECKING:
     from fedmpi.clients import Clients
     from fedmpi.exchange import Exchange
     from fedmpi.flat import FlatModel
-
-SMALLEST_LOSS = 1e-10
-"""Below q = 1, F^(q-1) is infinite at a client whose loss is 0; its change is 0 all the same."""
 
 
 class QFedAvg(Method):
@@ -39,12 +34,15 @@ class QFedAvg(Method):
         losses = clients.loss_sums()
         exchange.report(losses)
         q, lr, sum_h = self.config.q, self.config.lr, 0.0
-        F = np.maximum(losses.sum(axis=1) / clients.sizes, SMALLEST_LOSS)
+        F = losses.sum(axis=1) / clients.sizes
         for i, change in clients.local_changes(exchange.round, self.config):
+            if F[i] == 0 and q > 0:
+                continue  # the limit: Delta and h are 0, though below q = 1 F^(q-1) is infinite
             g_squared = float(change.double().square().sum()) / lr**2
             sum_h += q * F[i] ** (q - 1) * g_squared + F[i] ** q / lr
             clients.add(change, F[i] ** q / lr)
         clients.model.scalars[0] = sum_h
 
     def apply(self, model: FlatModel) -> None:
-        model.theta.add_(model.change / model.scalars[0])
+        if model.scalars[0] > 0:  # 0 only where no client has a loss
+            model.theta.add_(model.change.div_(model.scalars[0]))
