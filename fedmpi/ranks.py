@@ -24,7 +24,8 @@ from fedmpi.errors import UserError  # noqa: E402
 T = TypeVar("T")
 
 SERVER = 0
-NAP = 0.001
+FIRST_NAP, LONGEST_NAP = 0.00005, 0.001
+"""Seconds between the tests of a polite wait: short at first, for what is about to arrive."""
 LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
@@ -121,11 +122,12 @@ class Ranks:
         """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
         if request.Test():
             return
-        start = time.perf_counter()
+        start, nap = time.perf_counter(), FIRST_NAP
         next_look = start + LOOK_EVERY
         while not request.Test():
             if self.polite:
-                time.sleep(NAP)
+                time.sleep(nap)
+                nap = min(2 * nap, LONGEST_NAP)
             now = time.perf_counter()
             if now > next_look:
                 next_look = now + LOOK_EVERY
@@ -186,7 +188,7 @@ class Ranks:
                 self.comm.Recv(bytearray(0), source=status.source, tag=PRESENT)
                 missing.discard(status.source)
             else:
-                time.sleep(NAP)
+                time.sleep(LONGEST_NAP)
         return sorted(missing)
 
     def _stall(self, missing: list[int]) -> StallError:
