@@ -1,0 +1,42 @@
+"""theta is one vector: what the module computes with is what MPI sums."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedmpi.flat import FlatModel
+
+
+@pytest.fixture
+def model() -> FlatModel:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    return FlatModel(module, torch.float64, torch.device("cpu"), scalars=2)
+
+
+def test_parameters_are_views_of_theta(model):
+    before = [p.detach().clone() for p in model.module.parameters()]
+    model.theta.add_(1)
+    for p, old in zip(model.module.parameters(), before, strict=True):
+        assert torch.equal(p, old + 1)
+    assert model.theta.numel() == model.size == 3 * 4 + 4 + 4 * 2 + 2
+
+
+def test_a_backward_pass_writes_where_mpi_reads(model):
+    x = torch.randn(5, 3, dtype=torch.float64)
+    model.module(x).sum().backward()
+    again = torch.autograd.grad(model.module(x).sum(), list(model.module.parameters()))
+    assert torch.allclose(model.change, torch.cat([g.reshape(-1) for g in again]))
+    model.module(x).sum().backward()
+    assert torch.allclose(model.change, 2 * torch.cat([g.reshape(-1) for g in again]))
+    assert model.buffer[: model.size] == pytest.approx(model.change.numpy())
+    assert model.buffer.size == model.size + 2 and model.buffer[model.size :].tolist() == [0, 0]
+
+
+def test_a_state_dict_is_a_copy_that_loads(model):
+    state = model.state_dict(model.theta)
+    theta = model.theta.clone()
+    model.theta.zero_()
+    fresh = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    fresh.load_state_dict(state)
+    assert torch.equal(torch.cat([p.reshape(-1) for p in fresh.parameters()]), theta)
