@@ -32,6 +32,7 @@ class Rows:
     """Some rows of a dataset, as tensors on the device."""
 
     x: Tensor
+    """Numbers of the model's dtype, or bytes that the model standardises."""
     y: Tensor
     group: Tensor
 
@@ -78,7 +79,7 @@ class Clients:
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         pieces = self._pieces(len(self.x))
         for i, rows in enumerate(pieces):
-            losses = self.loss(self.model.module(self.x[rows]), self.y[rows])
+            losses = self.loss(self.model(self.x[rows]), self.y[rows])
             sums.index_add_(0, self.cell[rows], losses.detach().double())
             if i == 0:
                 step = self.by_cell(-lr * cell_weights())
@@ -96,7 +97,7 @@ class Clients:
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         with torch.no_grad():
             for rows in self._pieces(len(self.x)):
-                losses = self.loss(self.model.module(self.x[rows]), self.y[rows])
+                losses = self.loss(self.model(self.x[rows]), self.y[rows])
                 sums.index_add_(0, self.cell[rows], losses.double())
         return sums.cpu().numpy().reshape(self.counts.shape)
 
@@ -136,7 +137,7 @@ class Clients:
             rows_in_order = torch.from_numpy(order).to(self.cell.device) + start
             for rows in rows_in_order.split(config.batch_size):
                 model.change.zero_()
-                losses = self.loss(model.module(self.x[rows]), self.y[rows])
+                losses = self.loss(model(self.x[rows]), self.y[rows])
                 goal = objective(losses, self.cell[rows]) if objective else losses.mean()
                 goal.backward()
                 model.theta.add_(model.change, alpha=-config.lr)

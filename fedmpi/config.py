@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmpi import datasets, methods
+from fedmpi import datasets, methods, models
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
 from fedmpi.datasets.options import add_data_options
@@ -20,7 +20,6 @@ from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
 from fedmpi.partition import SETTINGS
 
-MODELS = ("mlp", "mlp4", "logistic")
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
 DEFAULT_CLIENTS = 40
@@ -52,6 +51,8 @@ class Config:
     tilt: float
     tilt_level: str
     skew: float
+    limit_train: int | None
+    limit_test: int | None
     rows: int
     target: str | None
     group: tuple[str, ...]
@@ -89,6 +90,7 @@ METHOD_OPTIONS = (
 )
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 NOT_SCIENCE = (
+    "eval_every",
     "device",
     "micro_batch",
     "checkpoint_every",
@@ -122,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--setting", default="ESG", help="who holds which group: ESG, PSG, SSG (ESG)")
     g.add_argument("--method", default="fedminmax", help=f"{', '.join(methods.FILES)} (fedminmax)")
     g.add_argument("--clients", type=int, help="K (as many as client ranks; 40 in one process)")
-    g.add_argument("--model", help=", ".join(MODELS))
+    g.add_argument("--model", help=f"{', '.join(models.MODELS)}, or package.module:function")
     g.add_argument("--loss", help=", ".join(LOSSES))
     g.add_argument("--seed", type=int, default=0, help="(0)")
     g = p.add_argument_group("the method")
@@ -138,6 +140,9 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, default=50.0, help="Dirichlet C of client sizes (50)")
+    for split in ("train", "test"):
+        text = f"{split} on N rows, of every group its share"
+        g.add_argument(f"--limit-{split}", type=int, metavar="N", help=text)
     add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
@@ -147,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--force", action="store_true", help="replace the run that is in --output")
     g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
-    g.add_argument("--micro-batch", type=int, default=1024, help="rows of one pass (1024)")
+    g.add_argument("--micro-batch", type=int, help="rows of one pass (as suits the model)")
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
@@ -203,6 +208,8 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
     a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
     if a.checkpoint_every is None:
         a.checkpoint_every = max(1, a.rounds // 10)
+    if a.micro_batch is None:
+        a.micro_batch = models.micro_batch(a.model)
 
 
 def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
@@ -219,7 +226,6 @@ def _check_names(a: argparse.Namespace) -> None:
     """Names that do not exist, each with the nearest that does."""
     allowed = {
         "setting": SETTINGS,
-        "model": MODELS,
         "loss": LOSSES,
         "adversary": ADVERSARIES,
         "tilt_level": TILT_LEVELS,
@@ -227,6 +233,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "dtype": ("float32", "float64"),
         "progress": ("auto", "bar", "lines", "none"),
     }
+    models.check_name(a.model)
     for name, names in allowed.items():
         given = getattr(a, name)
         if given is not None and given not in names:
@@ -245,6 +252,8 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "batch_size": 1,
         "local_epochs": 1,
         "rows": 1,
+        "limit_train": 1,
+        "limit_test": 1,
         "min_group_rows": 1,
         "micro_batch": 1,
         "eval_every": 1,

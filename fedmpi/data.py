@@ -22,7 +22,6 @@ from fedmpi.datasets.csvfile import CsvFile
 from fedmpi.datasets.dataset import Dataset
 from fedmpi.datasets.options import DataOptions, add_data_options, options_from
 from fedmpi.datasets.prepared import Prepared, prepare, verify
-from fedmpi.datasets.sources import check, local_copies
 from fedmpi.errors import UserError
 
 
@@ -44,9 +43,7 @@ def list_datasets(data_dir: Path) -> None:
     for dataset in described:
         own = isinstance(dataset, CsvFile)
         ready = sum(name.startswith("csv:") if own else name == dataset.name for name in prepared)
-        raw = dataset.files and all(
-            any(local_copies(dataset.name, file, data_dir)) for file in dataset.files
-        )
+        raw = dataset.has_raw(data_dir)
         state = f"prepared ({ready})" if ready else "raw files present" if raw else "absent"
         groups = str(len(dataset.groups)) if dataset.groups else "any"
         rows.append((dataset.name, state, groups, dataset.summary))
@@ -61,7 +58,8 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
     """Prepare the dataset and print what it holds."""
     prepared = prepare(find(name), data_dir, options, progress=sys.stderr.isatty())
     print(f"{name}: {prepared.folder}")
-    print(f"inputs: {len(prepared.features)}, classes: {len(prepared.classes)}")
+    inputs = " × ".join(map(str, prepared.array("train_x").shape[1:]))
+    print(f"inputs: {inputs}, classes: {len(prepared.classes)}")
     width = max(map(len, [*prepared.groups, "group"]))
     print(f"{'group':{width}}  {'train':>9}  {'test':>9}")
     for group in prepared.groups:
@@ -76,15 +74,12 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
 
 def verify_all(data_dir: Path) -> bool:
     """Hash everything again, a line each; whether all of it is right."""
-    checks: list[tuple[Path, Callable]] = [
-        (path, partial(check, path, file))
-        for dataset in DATASETS.values()
-        for file in dataset.files
-        for path in local_copies(dataset.name, file, data_dir)
-    ]
-    checks += [(folder, partial(verify, folder)) for folder in prepared_folders(data_dir)]
+    checks: dict[Path, Callable] = {}  # two datasets may share a raw file
+    for dataset in DATASETS.values():
+        checks |= dataset.raw_checks(data_dir)
+    checks |= {folder: partial(verify, folder) for folder in prepared_folders(data_dir)}
     right = True
-    for path, run_check in checks:
+    for path, run_check in checks.items():
         try:
             run_check()
             print(f"ok     {path}")

@@ -55,7 +55,7 @@ def evaluate(
             for start in range(0, len(rows.x), micro_batch):
                 piece = slice(start, start + micro_batch)
                 y, group = rows.y[piece], rows.group[piece]
-                logits = model.module(rows.x[piece])
+                logits = model(rows.x[piece])
                 row_losses = loss(logits, y).double()
                 losses += torch.bincount(group, row_losses, groups).cpu().numpy()
                 cell = (group * classes + y) * classes + logits.argmax(1)

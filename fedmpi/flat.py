@@ -13,8 +13,19 @@ class FlatModel:
     reads, and a round of one-step clients allocates nothing of theta's size.
     """
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device, scalars: int):
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype,
+        device: torch.device,
+        scalars: int,
+        scale: dict[str, list[float]] | None = None,
+    ) -> None:
         self.module = module.to(device=device, dtype=dtype)
+        self.scale = scale and tuple(
+            torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
+            for name in ("mean", "std")
+        )
         parameters = list(module.parameters())
         self.size = sum(p.numel() for p in parameters)
         self.theta = torch.empty(self.size, dtype=dtype, device=device)
@@ -30,6 +41,17 @@ class FlatModel:
             p.data = self.theta[piece].view_as(p)
             p.grad = self.change[piece].view_as(p)
             offset += p.numel()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The module's logits of rows as they are stored.
+
+        Images are stored as bytes, and standardised here, a piece at a time: not in the module,
+        whose state_dict is what users load.
+        """
+        if self.scale:
+            mean, std = self.scale
+            x = x.to(self.theta.dtype).sub_(mean).div_(std)
+        return self.module(x)
 
     def to_host(self) -> None:
         """Bring the sums to where MPI reads them (on a CPU they are there)."""

@@ -19,14 +19,14 @@ from fedmpi.clients import Clients, Rows
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
-from fedmpi.display import facts, say
+from fedmpi.display import at_terminal, facts, say
 from fedmpi.errors import UserError
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.layout import assign_clients, spread_rows
 from fedmpi.losses import LOSSES
-from fedmpi.partition import Partition, partition, single_client
+from fedmpi.partition import Partition, choose_rows, partition, single_client
 from fedmpi.ranks import Ranks
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
@@ -39,7 +39,11 @@ class Job:
 
     partition: Partition
     assignment: list[np.ndarray]
-    """On the server only: who holds what, and the clients of each client rank."""
+    train_rows: np.ndarray
+    test_rows: np.ndarray
+    notes: list[str]
+    """On the server only: who holds what, the clients of each client rank, the rows in use (of
+    which a partition numbers those to train on from 0), and what the user should know."""
 
     def __init__(self, ranks: Ranks, config: Config) -> None:
         self.ranks, self.config = ranks, config
@@ -78,14 +82,21 @@ class Job:
     def _plan(self) -> Path:
         """On the server: prepare the data and decide who holds what. Users' errors end here."""
         c = self.config
-        prepared = prepare(self.dataset, Path(c.data_dir), options_from(c))
+        bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
+        prepared = prepare(self.dataset, Path(c.data_dir), options_from(c), progress=bar)
         groups = prepared.groups
         if c.epsilon and c.epsilon * len(groups) > 1:
             raise UserError(
                 f"--epsilon {c.epsilon}: {len(groups)} groups cannot all weigh that much; "
                 f"use at most {1 / len(groups):.4g}."
             )
-        group_of_row = np.asarray(prepared.array("train_group"))
+        shape = prepared.array("train_x").shape[1:]
+        module = models.build(c.model, shape, len(prepared.classes), c.seed)
+        models.check(c.model, module, shape, len(prepared.classes))
+        self.notes = list(prepared.notes)
+        self.train_rows = self._limited(prepared, "train", c.limit_train)
+        self.test_rows = self._limited(prepared, "test", c.limit_test)
+        group_of_row = prepared.array("train_group")[self.train_rows]
         if self.method.single_client:
             self.partition = single_client(group_of_row, groups)
         else:
@@ -95,20 +106,36 @@ class Job:
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
         return prepared.folder
 
+    def _limited(self, prepared: Prepared, split: str, limit: int | None) -> np.ndarray:
+        """On the server: the rows to train or to test, all of them unless there is a limit."""
+        total = prepared.rows(split)
+        if limit is None or limit >= total:
+            if limit is not None and limit > total:
+                self.notes.append(f"--limit-{split} {limit}: there are {total:,} rows, all used")
+            return np.arange(total)
+        try:
+            groups = np.asarray(prepared.array(f"{split}_group"))
+            return choose_rows(groups, prepared.groups, limit, self.config.seed)
+        except UserError as error:
+            raise UserError(f"--limit-{split}: {error}") from None
+
     def _share_rows(self) -> None:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""
         parts: list[tuple] = []
         total, groups = 0, len(self.prepared.groups)
         if self.ranks.is_server:
             total = self.partition.total
-            for mine in self.assignment:
-                rows = np.concatenate([self.partition.rows_of(k) for k in mine])
-                parts.append((mine, self.partition.counts[:, mine].T, rows))
+            blocks = spread_rows(len(self.test_rows), len(self.ranks.client_ranks))
+            for mine, block in zip(self.assignment, blocks, strict=True):
+                rows = self.train_rows[np.concatenate([self.partition.rows_of(k) for k in mine])]
+                counts = self.partition.counts[:, mine].T
+                parts.append((mine, counts, rows, self.test_rows[block]))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
-                parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody))
+                parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
         self.total_rows: int = self.ranks.bcast(total)
-        self.my_clients, self.my_counts, self.my_rows = self.ranks.comm.scatter(parts or None)
+        mine = self.ranks.comm.scatter(parts or None)
+        self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine
 
     def _build(self) -> None:
         """The model, this rank's clients, its end of the exchange, and the server."""
@@ -118,7 +145,8 @@ class Job:
         row_shape = self.prepared.array("train_x").shape[1:]
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
         # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
-        self.model = FlatModel(module, self.dtype, self.device, self.method.scalars + 1)
+        scalars, scale = self.method.scalars + 1, self.prepared.scale
+        self.model = FlatModel(module, self.dtype, self.device, scalars, scale)
         self.clients = None
         if len(self.my_clients):
             rows = self._load("train", self.my_rows)
@@ -142,14 +170,15 @@ class Job:
                 c, self.method, self.model, self.exchange, self.folder, self.partition
             )
 
-    def _load(self, split: str, rows: np.ndarray | slice) -> Rows:
-        """This rank's own rows, copied out of the mapped files."""
+    def _load(self, split: str, rows: np.ndarray) -> Rows:
+        """This rank's own rows, copied out of the mapped files; bytes stay bytes."""
 
         def copy(part: str) -> torch.Tensor:
-            return torch.from_numpy(np.array(self.prepared.array(f"{split}_{part}")[rows]))
+            return torch.from_numpy(self.prepared.take(f"{split}_{part}", rows))
 
+        x = copy("x")
         return Rows(
-            copy("x").to(self.device, self.dtype),
+            x.to(self.device, x.dtype if self.prepared.scale else self.dtype),
             copy("y").to(self.device, torch.int64),
             copy("group").to(self.device, torch.int64),
         )
@@ -190,7 +219,8 @@ class Job:
         extra = {
             "parameters": self.model.size,
             "prepared": str(self.prepared.folder),
-            "notes": list(self.prepared.notes),
+            "notes": self.notes,
+            "scale": self.prepared.scale,
             "layout": layout,
             "versions": versions(),
             "command": sys.argv,
@@ -206,7 +236,7 @@ class Job:
             f"  {self.model.size:,} parameters on {self.device}, {self.ranks.threads} thread(s) "
             f"a rank, {waiting} waits"
         )
-        for note in self.prepared.notes:
+        for note in self.notes:
             say(f"  note: {note}")
         say(self.partition.summary())
         if done:
@@ -216,8 +246,8 @@ class Job:
         """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
         rows = self._test_rows()
         last = self._score(rows)
-        last_theta = self.model.theta.clone()
         if self.server:
+            last_theta = self.model.theta.clone()
             self.model.theta.copy_(self.server.theta_mean)
         self._bcast_theta()
         mean = self._score(rows)
@@ -256,11 +286,9 @@ class Job:
 
     def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows."""
-        client_ranks = self.ranks.client_ranks
-        if self.ranks.rank not in client_ranks:
+        if self.ranks.rank not in self.ranks.client_ranks:
             return None
-        blocks = spread_rows(len(self.prepared.array("test_x")), len(client_ranks))
-        return self._load("test", blocks[client_ranks.index(self.ranks.rank)])
+        return self._load("test", self.my_test_rows)
 
     def _score(self, rows: Rows | None) -> Scores:
         groups, classes = len(self.prepared.groups), len(self.prepared.classes)

@@ -21,6 +21,7 @@ SETTINGS = ("ESG", "PSG", "SSG")
 # Keeps these generators apart from others made of a seed and a small number:
 # to numpy, default_rng(seed) and default_rng([seed, 0]) are the same stream.
 STREAM = int.from_bytes(b"rows", "big")
+LIMIT = int.from_bytes(b"limit", "big")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,28 @@ def partition(
     return Partition(setting, groups, client_of_row, counts)
 
 
+def choose_rows(
+    group_of_row: np.ndarray, groups: tuple[str, ...], limit: int, seed: int
+) -> np.ndarray:
+    """`limit` rows, ascending: of every group its share, at random, but at least one row.
+
+    With the same seed, fewer rows are some of the more.
+    """
+    sizes = np.bincount(group_of_row, minlength=len(groups))
+    present = np.flatnonzero(sizes)
+    if limit < len(present):
+        raise UserError(
+            f"{limit} rows are fewer than the {len(present)} groups, and each needs one."
+        )
+    counts = np.zeros(len(groups), dtype=np.int64)
+    counts[present] = _largest_remainder(sizes[present].astype(np.float64), limit)
+    chosen = []
+    for a in present.tolist():
+        rng = np.random.default_rng([LIMIT, seed, a])
+        chosen.append(rng.permutation(np.flatnonzero(group_of_row == a))[: counts[a]])
+    return np.sort(np.concatenate(chosen))
+
+
 def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partition:
     """One client that holds everything, as `centralized` has it."""
     counts = np.bincount(group_of_row, minlength=len(groups)).reshape(-1, 1)
@@ -225,9 +248,35 @@ def _too_few_rows(
         for name in (setting, *others)
         if (most := most_clients(name))
     ]
+    if "min_group_rows" in dataset.uses:
+        sizes = ", ".join(f"{name} {n:,}" for name, n in zip(groups, group_sizes, strict=True))
+        problem = f"{problem.removesuffix(': ')} (rows to train: {sizes}): "
+        if least := _least_rows(setting, groups, clients, dataset, group_sizes):
+            left_out = ", ".join(np.array(groups)[group_sizes < least].tolist())
+            options.append(f"--min-group-rows {least} (without {left_out})")
     if options:
         return UserError(f"{problem}use {' or '.join(options)}.")
     return UserError(f"{problem}merge it with another group, or leave it out.")
+
+
+def _least_rows(
+    setting: str,
+    groups: tuple[str, ...],
+    clients: int,
+    dataset: "Dataset",
+    group_sizes: np.ndarray,
+) -> int | None:
+    """The smallest --min-group-rows with which the groups that are left have rows enough."""
+    for least in (np.unique(group_sizes)[:-1] + 1).tolist():
+        stay = group_sizes >= least
+        left = tuple(np.array(groups)[stay].tolist())
+        try:
+            held_by = _holders(setting, left, clients, dataset)
+        except UserError:
+            return None
+        if all(n >= len(some) for n, some in zip(group_sizes[stay], held_by, strict=True)):
+            return least
+    return None
 
 
 def _plural(number: int, noun: str) -> str:

@@ -47,6 +47,8 @@ class Training:
                 self.server.end_round(t, split if evaluate else None)
         self.exchange.receive_weights()  # those that answered the last report; nobody uses them
         if not torch.isfinite(self.model.theta.sum()):
+            if self.server:
+                self.server.keep_history()
             raise AgreedError(f"round {self.rounds}: theta is not finite. {self.advice()}")
 
     def one_round(self, t: int, evaluate: bool) -> None:

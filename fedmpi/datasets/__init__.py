@@ -1,12 +1,17 @@
 """The datasets by name. One file each; importing them is light, reading them is not."""
 
+from fedmpi.datasets.acs import AcsEmployment, AcsRace
 from fedmpi.datasets.adult import Adult
+from fedmpi.datasets.cifar10 import CIFAR10
 from fedmpi.datasets.csvfile import CsvFile
 from fedmpi.datasets.dataset import Dataset
+from fedmpi.datasets.fashionmnist import FashionMNIST
 from fedmpi.datasets.synthetic import Synthetic
 from fedmpi.errors import UserError, unknown_name
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (Synthetic(), Adult())}
+TABLES = (Adult(), AcsEmployment(), AcsRace())
+IMAGES = (FashionMNIST(), CIFAR10())
+DATASETS: dict[str, Dataset] = {d.name: d for d in (Synthetic(), *TABLES, *IMAGES)}
 NAMES = (*DATASETS, "csv:FILE")
 
 

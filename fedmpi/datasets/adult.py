@@ -24,7 +24,7 @@ class Adult(Dataset):
     name = "adult"
     summary = "census 1994, income over 50K, 91 inputs"
     preset = Preset(
-        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=3000, local_rounds=100
+        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=3000, local_rounds=40
     )
     groups = (
         "Males earning <= 50K",

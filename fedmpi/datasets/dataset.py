@@ -1,13 +1,15 @@
 """What a dataset is: its groups, who holds them in each setting, its preset, and how it is read."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.sources import RawFile
+from fedmpi.datasets.sources import RawFile, check, local_copies
 from fedmpi.errors import UserError
 from fedmpi.partition import spread_clients
 
@@ -27,14 +29,43 @@ class Preset:
     """T for the methods that train local epochs."""
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """Inputs that would not fit into memory: kept as codes, made float32 a piece at a time."""
+
+    codes: np.ndarray
+    encode: Callable[[np.ndarray], np.ndarray]
+    """A row of inputs for every row of codes."""
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.codes), self.width
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> "Encoded":
+        return Encoded(self.codes[rows], self.encode, self.width)
+
+    def pieces(self, rows: int = 1 << 16) -> Iterator[np.ndarray]:
+        """All rows in order, so many at a time."""
+        for start in range(0, len(self.codes), rows):
+            yield self.encode(self.codes[start : start + rows])
+
+
 @dataclass
 class Arrays:
     """A dataset read into memory: what preparation stores and ranks memory-map."""
 
-    train_x: np.ndarray
+    train_x: np.ndarray | Encoded
     train_y: np.ndarray
     train_group: np.ndarray
-    test_x: np.ndarray
+    test_x: np.ndarray | Encoded
     test_y: np.ndarray
     test_group: np.ndarray
     groups: tuple[str, ...]
@@ -44,6 +75,8 @@ class Arrays:
     """What the user should know of the preparation: rows dropped, values filled in."""
     sources: list[dict] = field(default_factory=list)
     """Where every byte came from: file, SHA-256, origin."""
+    scale: dict[str, list[float]] | None = None
+    """For x of bytes: what they are standardised with as they are used, "mean" and "std"."""
 
     @classmethod
     def split(
@@ -68,6 +101,8 @@ class Dataset:
     """The fields of DataOptions that decide its rows."""
     files: tuple[RawFile, ...] = ()
     """What is fetched and checked before it is read."""
+    raw_folder: str | None = None
+    """Where under raw/ they are kept, if not in a folder of the dataset's name."""
 
     def psg_blocks(self, groups: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The groups of each half of the clients in PSG: here, halves in order."""
@@ -92,6 +127,22 @@ class Dataset:
         return "-".join(
             [self.name, *(f"{name}{value}" for name, value in self.used(options).items())]
         )
+
+    def has_raw(self, data_dir: Path) -> bool:
+        """Whether the raw files are there, and need not be fetched."""
+        folder = self.raw_folder or self.name
+        return bool(self.files) and all(
+            any(local_copies(folder, file, data_dir)) for file in self.files
+        )
+
+    def raw_checks(self, data_dir: Path) -> dict[Path, Callable[[], None]]:
+        """The raw files that are there, each with the check that it is as it should be."""
+        folder = self.raw_folder or self.name
+        return {
+            path: partial(check, path, file)
+            for file in self.files
+            for path in local_copies(folder, file, data_dir)
+        }
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         """Fetch what is missing, check it, and turn it into arrays."""

@@ -238,7 +238,7 @@ def sha256_of(path: Path) -> str:
         return sha256_of_stream(file)
 
 
-def sha256_of_stream(stream: IO[bytes]) -> str:
+def sha256_of_stream(stream: IO[bytes] | gzip.GzipFile) -> str:
     """The SHA-256 of what is left to read."""
     digest = hashlib.sha256()
     while piece := stream.read(1 << 20):

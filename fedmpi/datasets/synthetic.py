@@ -22,7 +22,7 @@ class Synthetic(Dataset):
 
     name = "synthetic"
     summary = "one feature, two groups, a known minimax optimum"
-    preset = Preset("mlp4", "brier", 0.1, 0.1, local_epochs=15, rounds=1000, local_rounds=20)
+    preset = Preset("mlp4", "brier", 0.1, 0.1, local_epochs=15, rounds=500, local_rounds=12)
     groups = ("A=0", "A=1")
     ssg_shares = (20, 20)
     uses = ("rows", "seed")

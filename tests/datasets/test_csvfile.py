@@ -114,7 +114,7 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"group": ("g", "gg")}, "'gg'. Did you mean 'g'"),
         (table(FINE), {"drop": ("vv",)}, "'vv'. Did you mean 'v'"),
         (table(FINE), {"target": None}, "needs --target.*its columns are v, g, t"),
-        (table(FINE), {"group": ()}, "needs --target COLUMN and --group"),
+        (table(FINE), {"group": ()}, "needs --target COL and --group"),
         (table(FINE).replace(",", ";"), {}, "separate its cells by commas"),
         (table(FINE, "v,v,t"), {}, "more than one column 'v'"),
         (table(FINE) + "\n1,2,3,4", {}, "Expected 3 fields in line 202, saw 4"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmpi.datasets import prepared as module
-from fedmpi.datasets.dataset import Arrays, Dataset
+from fedmpi.datasets.dataset import Arrays, Dataset, Encoded
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import ARRAYS, FORMAT, Prepared, prepare, verify
 from fedmpi.errors import UserError
@@ -61,6 +61,50 @@ def test_what_is_prepared_is_what_was_read_and_is_read_once(tmp_path):
     manifest = json.loads((tiny.folder / "manifest.json").read_text())
     assert manifest["versions"]["numpy"] == np.__version__
     assert manifest["sources"][0]["origin"] == "here"
+
+
+@pytest.mark.parametrize("window", [1, 8, 20, 1 << 22])
+def test_rows_are_taken_in_the_order_asked_for(tmp_path, monkeypatch, window):
+    monkeypatch.setattr(module, "WINDOW_BYTES", window)
+    tiny = prepare(Tiny(), tmp_path, OPTIONS)
+    for rows in ([2, 0, 1, 2], [1], [], slice(None), slice(1, 3)):
+        wanted = rows if isinstance(rows, slice) else np.array(rows, dtype=np.int64)
+        for name in ARRAYS:
+            taken = tiny.take(name, wanted)
+            np.testing.assert_array_equal(taken, tiny.array(name)[wanted])
+            assert type(taken) is np.ndarray and taken.flags.writeable
+            assert taken.dtype == tiny.array(name).dtype
+
+
+class Large(Tiny):
+    """Tiny, its inputs made of codes a row at a time."""
+
+    def read(self, data_dir, options, progress=False):
+        bad = self.changes.pop("bad", 0.0)
+        arrays = super().read(data_dir, options, progress)
+        for name in ("train_x", "test_x"):
+            x = getattr(arrays, name)
+            encoded = Encoded(np.arange(3), lambda rows, x=x: (x + bad).astype(np.float32)[rows], 2)
+            encoded = encoded[np.array([True, True, True])]
+            setattr(arrays, name, encoded)
+        return arrays
+
+
+def test_inputs_written_in_pieces_are_the_same_file(tmp_path, monkeypatch):
+    whole = prepare(Tiny(), tmp_path / "whole", OPTIONS)
+    pieces = Encoded.pieces
+    monkeypatch.setattr(Encoded, "pieces", lambda self: pieces(self, rows=2))
+    large = prepare(Large(), tmp_path / "pieces", OPTIONS)
+    assert verify(large.folder).counts == whole.counts
+    for name in ARRAYS:
+        path = f"{name}.npy"
+        assert (large.folder / path).read_bytes() == (whole.folder / path).read_bytes()
+
+
+def test_pieces_that_are_not_finite_are_not_stored(tmp_path):
+    with pytest.raises(ValueError, match="not finite"):
+        prepare(Large(bad=np.nan), tmp_path, OPTIONS)
+    assert not list(tmp_path.glob("prepared/*"))
 
 
 def test_the_folder_has_the_rights_of_any_new_folder(tmp_path):

@@ -1,0 +1,65 @@
+"""torchvision's ResNet-18 without batch normalisation (CIFAR-10)."""
+
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from fedmpi.errors import UserError
+from fedmpi.models.cnn import needs_images
+
+
+def resnet18(row_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """With torchvision's own stem: a 7 × 7 convolution of stride 2, then a max-pool of stride 2."""
+    return without_normalisation("resnet18", row_shape, classes)
+
+
+def resnet18_cifar(row_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """With the stem that small images are given: a 3 × 3 convolution, no max-pool. Costs 15×."""
+    net = without_normalisation("resnet18-cifar", row_shape, classes)
+    net.conv1 = stem(row_shape[0], kernel=3, stride=1)
+    net.maxpool = nn.Identity()
+    return net
+
+
+def without_normalisation(name: str, row_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """torchvision's ResNet-18, with nothing where its batch normalisations were.
+
+    The start stays torchvision's: its logits begin at a deviation of .2, and residual branches that
+    begin smaller learn slower and get no calmer (docs/datasets.md).
+    """
+    if len(row_shape) != 3:
+        raise UserError(needs_images(name, row_shape))
+    net = import_torchvision(name).models.resnet18(num_classes=classes, norm_layer=nn.Identity)
+    if row_shape[0] != net.conv1.in_channels:
+        net.conv1 = stem(row_shape[0], kernel=7, stride=2)
+    return net
+
+
+def stem(channels: int, kernel: int, stride: int) -> nn.Conv2d:
+    """A first convolution, with the start that torchvision gives its own."""
+    conv = nn.Conv2d(channels, 64, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv
+
+
+def import_torchvision(wanted_by: str) -> ModuleType:
+    """torchvision, also where its operators were built for another torch than the one here.
+
+    Its wheel from PyPI is built for CUDA: beside a CPU torch the import dies because two operators
+    are not there. Nothing here uses them; that they have a schema is enough.
+    """
+    try:
+        import torchvision
+    except ModuleNotFoundError:
+        raise UserError(
+            f"--model {wanted_by} needs torchvision: pip install 'fedmpi[images]'."
+        ) from None
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        for operator in ("torchvision::nms", "torchvision::qnms"):
+            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(operator, schema)
+        import torchvision
+    return torchvision
