@@ -1,7 +1,11 @@
 """Runs of the real thing for the tests: in this process, and under a real mpirun."""
 
+import os
 import subprocess
 import sys
+
+# The problems here are small: more threads would only wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 from runs import Run, launcher
