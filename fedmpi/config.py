@@ -14,7 +14,7 @@ from pathlib import Path
 from fedmpi import datasets, methods, models
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
-from fedmpi.datasets.options import add_data_options
+from fedmpi.datasets.options import add_data_options, options_from
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
@@ -73,9 +73,14 @@ class Config:
     progress: str
 
     def science(self) -> dict:
-        """What decides the result, to rounding: two runs that agree in this are the same run."""
+        """What decides the result, to rounding: two runs that agree in this are the same run.
+
+        The rows are in it by the name of their prepared folder, which for a user's file comes from
+        its contents.
+        """
         settings = dataclasses.asdict(self)
-        return {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
+        settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
+        return settings | {"data": datasets.find(self.dataset).key(options_from(self))}
 
 
 METHOD_OPTIONS = (
@@ -122,7 +127,11 @@ def parser() -> argparse.ArgumentParser:
     g = p.add_argument_group("what to train")
     g.add_argument("--dataset", required=True, help="a name of `fedmpi.data list`, or csv:FILE")
     g.add_argument("--setting", default="ESG", help="who holds which group: ESG, PSG, SSG (ESG)")
-    g.add_argument("--method", default="fedminmax", help=f"{', '.join(methods.FILES)} (fedminmax)")
+    g.add_argument(
+        "--method",
+        default="fedminmax",
+        help=f"{', '.join(methods.FILES)}, or package.module:Class (fedminmax)",
+    )
     g.add_argument("--clients", type=int, help="K (as many as client ranks; 40 in one process)")
     g.add_argument("--model", help=f"{', '.join(models.MODELS)}, or package.module:function")
     g.add_argument("--loss", help=", ".join(LOSSES))
@@ -170,6 +179,8 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
     if a.dataset.startswith("csv:") and not (a.target and a.group):
         missing = "--group COL[,COL...]" if a.target else "--target COL"
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
+    if a.resume and a.force:
+        raise UserError("--resume goes on with a run, --force starts it over: give one of them.")
     if method.single_client:
         a.clients = 1
     elif a.clients is None:
@@ -180,7 +191,11 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
             f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
         )
     if a.output is None:
-        name = "csv-" + Path(a.dataset).stem if a.dataset.startswith("csv:") else a.dataset
+        name = (
+            "csv-" + Path(a.dataset[len("csv:") :]).stem
+            if a.dataset.startswith("csv:")
+            else a.dataset
+        )
         setting = "" if method.single_client else f"-{a.setting}"
         a.output = f"runs/{name}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
     return Config(**vars(a))

@@ -82,6 +82,7 @@ class Job:
     def _plan(self) -> Path:
         """On the server: prepare the data and decide who holds what. Users' errors end here."""
         c = self.config
+        pick_device(c.device, self.ranks)
         bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
         prepared = prepare(self.dataset, Path(c.data_dir), options_from(c), progress=bar)
         groups = prepared.groups
@@ -104,6 +105,7 @@ class Job:
                 group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
             )
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
+        self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
         return prepared.folder
 
     def _limited(self, prepared: Prepared, split: str, limit: int | None) -> np.ndarray:

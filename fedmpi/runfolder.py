@@ -21,19 +21,24 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def claim(self, config: Config) -> dict | None:
-        """Make the folder ready for `config`; the result, if that very run is already finished.
+    def finished(self, science: dict) -> dict | None:
+        """The result, if the run that `science` describes is finished here."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._science() == json.loads(json.dumps(science)):
+                return json.loads((self.path / "result.json").read_text())
+        return None
 
-        Another finished run, or an unfinished one that is not to be resumed, is never overwritten
+    def claim(self, config: Config, science: dict) -> None:
+        """Make the folder ready for a run; called when all that can be checked has been.
+
+        A finished run, or an unfinished one that is not to be resumed, is never overwritten
         without --force.
         """
         result, checkpoint = self.path / "result.json", self.path / "checkpoint.pt"
         if result.exists() and not config.force:
-            if self._science() == json.loads(json.dumps(config.science())):
-                return json.loads(result.read_text())
             raise UserError(
-                f"{self.path} holds a finished run of another configuration: give another "
-                "--output, or --force to replace it."
+                f"{self.path} holds a finished run of another configuration "
+                f"({self._differences(science)}): give another --output, or --force to replace it."
             )
         if checkpoint.exists() and not (config.resume or config.force):
             raise UserError(
@@ -41,21 +46,25 @@ class RunFolder:
                 "or --force to start over."
             )
         if config.resume and not checkpoint.exists():
-            raise UserError(f"--resume: there is no checkpoint in {self.path}.")
+            raise UserError(f"--resume: there is no checkpoint in {self.path}; leave --resume out.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if config.force:
+                for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
+                    (self.path / name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
-        if config.force and not config.resume:
-            for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
-                (self.path / name).unlink(missing_ok=True)
-        return None
 
     def _science(self) -> dict | None:
         """The settings of the run that is here, as far as they decide its result."""
         with contextlib.suppress(OSError, ValueError, KeyError):
             return json.loads((self.path / "config.json").read_text())["science"]
         return None
+
+    def _differences(self, science: dict) -> str:
+        there, ours = self._science() or {}, json.loads(json.dumps(science))
+        names = [name for name in ours if there.get(name) != ours[name]]
+        return ", ".join(f"{name} {there.get(name)}, not {ours[name]}" for name in names[:4])
 
     def write(self, name: str, fill: Callable[[BinaryIO], Any]) -> None:
         """Write a file aside with `fill`, flush it to the disk, and put it in place."""

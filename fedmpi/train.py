@@ -54,7 +54,7 @@ def read_command_line(world: Ranks):
     from fedmpi.runfolder import RunFolder
 
     config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
-    finished = RunFolder(config.output).claim(config)
+    finished = None if config.force else RunFolder(config.output).finished(config.science())
     if finished:
         print(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size

@@ -19,14 +19,12 @@ def train(tmp_path):
     from fedmpi.config import resolve
     from fedmpi.job import Job
     from fedmpi.ranks import Ranks
-    from fedmpi.runfolder import RunFolder
 
     def run(*arguments: object, output: str = "run") -> Run:
         fixed = ["--output", tmp_path / output, "--progress", "none"]
         if "--data-dir" not in arguments:
             fixed += ["--data-dir", tmp_path / "data"]
         config = resolve([str(a) for a in (*arguments, *fixed)], 1, one_process=True)
-        RunFolder(config.output).claim(config)
         Job(Ranks(MPI.COMM_SELF), config).run()
         return Run(tmp_path / output)
 

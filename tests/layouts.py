@@ -13,7 +13,6 @@ from fedmpi.config import resolve
 from fedmpi.job import Job
 from fedmpi.partition import SETTINGS
 from fedmpi.ranks import Ranks, run
-from fedmpi.runfolder import RunFolder
 
 CLIENTS = 11
 LAYOUTS = (1, 3, 9)
@@ -45,7 +44,6 @@ def main() -> int:
                     continue
                 if team:
                     config = resolve(options, max(1, size - 1), one_process=size == 1)
-                    team.on_server(lambda config=config: RunFolder(config.output).claim(config))
                     Job(team, config).run()
                 world.meet()
     return 0

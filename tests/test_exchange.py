@@ -11,7 +11,6 @@ from runs import Run
 from fedmpi.config import resolve
 from fedmpi.job import Job
 from fedmpi.ranks import Ranks
-from fedmpi.runfolder import RunFolder
 
 ROUNDS = 4
 CLIENTS = 5
@@ -62,7 +61,6 @@ def job(comm: MPI.Intracomm, folder: Path, name: str, *extra: str) -> tuple[Job,
     options += ["--output", str(folder / name), "--data-dir", str(folder / "data")]
     options += ["--dtype", "float64", "--progress", "none", *extra]
     config = resolve(options, len(ranks.client_ranks), one_process=ranks.size == 1)
-    ranks.on_server(lambda: RunFolder(config.output).claim(config))
     the_job = Job(ranks, config)
     the_job.run()
     return the_job, ranks

@@ -81,19 +81,22 @@ def test_the_server_holds_no_rows_and_spare_ranks_wait(mpirun, options, tmp_path
     assert layout["ranks"] == 2 and layout["clients_per_rank"] == [1]
 
 
-def test_a_finished_run_is_shown_and_not_overwritten(train, options, tmp_path, capsys):
+def test_a_finished_run_is_known_again_and_not_overwritten(train, options, people):
     from fedmpi.runfolder import RunFolder
 
     options = options[:-2]
-    first = train(*options)
-    before = {p.name: p.read_bytes() for p in first.folder.iterdir()}
-    output = ["--output", str(first.folder)]
-    same = resolve([str(o) for o in options + output], 1, one_process=True)
-    assert RunFolder(first.folder).claim(same) == first.result
-    other = resolve([str(o) for o in [*options, *output, "--lr", "0.5"]], 1, one_process=True)
-    with pytest.raises(UserError, match="--force"):
-        RunFolder(first.folder).claim(other)
-    assert before == {p.name: p.read_bytes() for p in first.folder.iterdir()}
+    run = train(*options)
+    before = {p.name: p.read_bytes() for p in run.folder.iterdir()}
+    given = [str(o) for o in (*options, "--output", run.folder, "--progress", "none")]
+    same = resolve(given, 1, one_process=True)
+    assert RunFolder(run.folder).finished(same.science()) == run.result
+    with pytest.raises(UserError, match=r"lr 0\.01, not 0\.5.*--force"):
+        train(*options, "--lr", "0.5")
+    with pytest.raises(UserError, match="'yy'"):
+        train(*options, "--target", "yy", "--force")  # a slip costs nothing, even with --force
+    assert before == {p.name: p.read_bytes() for p in run.folder.iterdir()}
+    people.write_text(people.read_text().replace("yes", "no", 1))
+    assert RunFolder(run.folder).finished(same.science()) is None  # the same name, other rows
 
 
 @pytest.mark.parametrize("method", ["fedminmax", "afl", "localfedminmax", "fedavg", "term"])
@@ -176,6 +179,7 @@ REFUSED = {
     "fewer clients than groups": (["--setting", "SSG", "--clients", "3"], "--clients 4 or more"),
     "a floor that does not fit": (["--epsilon", "0.3"], "at most 0.25"),
     "nothing to resume": (["--resume"], "no checkpoint"),
+    "both ways at once": (["--resume", "--force"], "one of them"),
     "a GPU that is not there": (["--device", "cuda"], "--device cpu"),
 }
 
@@ -190,7 +194,7 @@ def test_one_clear_line_and_nothing_written(train, options, case, tmp_path):
             resolve([str(o) for o in [*options, *arguments]], 2, one_process=False)
         train(*options[:-2], *arguments)
     assert hint in str(caught.value) and "\n" not in str(caught.value)
-    assert not (tmp_path / "run" / "result.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.launch

@@ -73,7 +73,10 @@ class CsvFile(Dataset):
         inputs = frame[[name for name in frame.columns if name not in left_out]]
         inputs, y, in_test = inputs[keep].reset_index(drop=True), y[keep], in_test[keep]
         if not in_test.any():
-            raise UserError(f"{self.name}: no test rows are left. Use a larger --test.")
+            raise UserError(
+                f"{self.name}: no test rows are left, with {len(groups)} groups and {len(classes)} "
+                "classes that need rows to train on. Use a larger --test, or other columns."
+            )
         x, features = encode(inputs, in_test, notes)
         if not features:
             raise UserError(f"{self.name}: no column is left to learn from.")

@@ -52,7 +52,8 @@ def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
 
 
 def numbers(column: pd.Series) -> np.ndarray | None:
-    """The column as float64 with NaN where it is missing, or None if some value is not a number."""
+    """The column as float64, NaN where it is missing or '?'; None if some value is no number."""
+    column = column.where(column != "?")  # the mark of many a public table
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     return None if (np.isnan(values) & column.notna().to_numpy()).any() else values
 

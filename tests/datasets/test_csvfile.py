@@ -160,7 +160,12 @@ def test_a_directory_is_not_a_file(tmp_path):
         (table(FINE), "v,g,t\n1,1,1\n1,7,1\n", "1 test rows of groups without training .*: 7"),
         (table(FINE), "v,g,t,u\n1,1,1,1\n", "columns only in test.csv ignored: u"),
         (table([(v, 1, t) for v, _, t in FINE]), None, "one group only"),
-        (table([*FINE * 99, *[("?", 0, 1)] * 9]), None, "'v' is taken for text: 9 values .* '\\?'"),
+        (table([*FINE * 99, *[("x", 0, 1)] * 9]), None, "'v' is taken for text: 9 values .* 'x'"),
+        (
+            table([*FINE * 99, *[("?", 0, 1)] * 9]),
+            None,
+            "'v': . training and . test values missing",
+        ),
     ],
 )
 def test_what_was_done_to_the_data_is_noted(tmp_path, content, test, note):
