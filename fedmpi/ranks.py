@@ -123,15 +123,17 @@ class Ranks:
         if request.Test():
             return
         start, nap = time.perf_counter(), FIRST_NAP
-        next_look = start + LOOK_EVERY
+        looked, awake = start, 0.0
         while not request.Test():
             if self.polite:
                 time.sleep(nap)
                 nap = min(2 * nap, LONGEST_NAP)
             now = time.perf_counter()
-            if now > next_look:
-                next_look = now + LOOK_EVERY
-                self._look_for_stall(now - start)
+            if now > looked + LOOK_EVERY:
+                # A job that was suspended as a whole (by Ctrl-Z or by a scheduler) has not stalled.
+                awake += min(now - looked, 2 * LOOK_EVERY)
+                looked = now
+                self._look_for_stall(awake)
         self.seconds_waited += time.perf_counter() - start
 
     def meet(self) -> None:

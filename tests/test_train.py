@@ -262,3 +262,50 @@ def test_config_json_is_json(train, options):
     run = train(*options[:-2])
     text = (run.folder / "result.json").read_text()
     json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+
+
+@pytest.mark.launch
+def test_a_job_that_is_suspended_as_a_whole_goes_on(options, tmp_path):
+    """Ctrl-Z for longer than --stall-timeout, then fg: nobody was missing."""
+    import signal
+    import subprocess
+    import sys
+
+    from runs import launcher
+
+    slow = [*options, "--stall-timeout", "2", "--rounds", "1000", "--eval-every", "10"]
+    command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train", *map(str, slow)]
+    job = subprocess.Popen(
+        command, env=launcher(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        for line in job.stdout:
+            if line.startswith("round 1/"):
+                break
+        ranks = [pid for pid in descendants(job.pid) if "fedmpi.train" in command_of(pid)]
+        ranks = [pid for pid in ranks if "mpirun" not in command_of(pid)]
+        assert len(ranks) == 3
+        for pid in ranks:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(5)
+        for pid in ranks:
+            os.kill(pid, signal.SIGCONT)
+        rest, _ = job.communicate(timeout=120)
+        assert job.returncode == 0, rest
+    finally:
+        job.kill()
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`."""
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as children:
+            for child in map(int, children.read().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def command_of(pid: int) -> str:
+    with open(f"/proc/{pid}/cmdline") as file:
+        return file.read().replace("\0", " ")
