@@ -216,8 +216,9 @@ def run(main: Callable[[], int | None]) -> None:
         raise
     except BaseException as error:
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        if not _told(error):
-            time.sleep(GRACE)  # the rank that tells must not be killed in the middle of a line
+        # The rank that tells must not be killed in the middle of a line, and the launcher takes a
+        # moment to pass on what it was told: what it has not read when Abort comes is lost.
+        time.sleep(1.0 if _told(error) else GRACE)
         MPI.COMM_WORLD.Abort(code)
         os._exit(code)  # MPICH's Abort may return here before the launcher kills us
     sys.exit(code)

@@ -217,7 +217,7 @@ def test_an_exception_on_a_rank_ends_the_job_with_one_message(mpirun, options, f
     done = mpirun(4, "-m", "fedmpi.train", *options, "--method", f"faulty:{fault}")
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("fedmpi:")]
-    assert len(said) == 1 and said[0].endswith("ValueError: a bad day")
+    assert len(said) == 1 and said[0].endswith("ValueError: a bad day"), done.stderr
     assert fault == "AllRaise" or "rank 2 of 4" in said[0]
     assert done.stderr.count("Traceback") == 1
     assert time.monotonic() - began < 60  # start-up under load; the end itself takes seconds
