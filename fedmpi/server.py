@@ -42,7 +42,6 @@ class Server:
         self.client_weights: list[np.ndarray] = []
         """A row of history.csv each, where the method weighs clients or cells."""
         self.seconds_before = 0.0
-        self.start_clock()
 
     def start_clock(self) -> None:
         """The rounds begin now."""
