@@ -1,7 +1,7 @@
 """What AFL and FedMinMax must end with on synthetic data, by solving their games without training.
 
-A model of x can only tell x <= 0 from x > 0 there, so it is two numbers h, and the Brier risk of any
-set of rows is a quadratic of h: the smallest worst risk, over clients for AFL and over groups for
+All that x says there is its sign. So a model is two numbers h, and the Brier risk of any set of
+rows is a quadratic of h: the smallest worst risk, over clients for AFL and over groups for
 FedMinMax, is a small convex problem. Its solution has a test risk by group that a run can be held
 against, and shows how it depends on the rows that a client has:
 

@@ -18,7 +18,7 @@ from fedmpi.datasets.options import add_data_options, options_from
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
-from fedmpi.partition import SETTINGS
+from fedmpi.partition import OWNED, SETTINGS
 
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
@@ -58,6 +58,7 @@ class Config:
     group: tuple[str, ...]
     test: str | None
     drop: tuple[str, ...]
+    client: str | None
     states: tuple[str, ...]
     min_group_rows: int
     dtype: str
@@ -71,16 +72,20 @@ class Config:
     resume: bool
     force: bool
     progress: str
+    data: str | None = None
+    """The fingerprint of owners' files; of all other data, the dataset's key serves."""
 
     def science(self) -> dict:
         """What decides the result, to rounding: two runs that agree in this are the same run.
 
         The rows are in it by the name of their prepared folder, which for a user's file comes from
-        its contents.
+        its contents; where these say who the clients are, so do the rows.
         """
         settings = dataclasses.asdict(self)
         settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
-        return settings | {"data": datasets.find(self.dataset).key(options_from(self))}
+        if self.setting == OWNED:
+            del settings["clients"]
+        return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
 
 
 METHOD_OPTIONS = (
@@ -125,8 +130,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
     )
     g = p.add_argument_group("what to train")
-    g.add_argument("--dataset", required=True, help="a name of `fedmpi.data list`, or csv:FILE")
-    g.add_argument("--setting", default="ESG", help="who holds which group: ESG, PSG, SSG (ESG)")
+    text = "a name of `fedmpi.data list`, csv:FILE, or csv:DIR/ with a file of each owner"
+    g.add_argument("--dataset", required=True, help=text)
+    g.add_argument("--setting", help="who holds which group: ESG, PSG, SSG (ESG)")
     g.add_argument(
         "--method",
         default="fedminmax",
@@ -148,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--tilt", type=float, help="TERM's t (1)")
     g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
     g = p.add_argument_group("the data")
-    g.add_argument("--skew", type=float, default=50.0, help="Dirichlet C of client sizes (50)")
+    g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
     for split in ("train", "test"):
         text = f"{split} on N rows, of every group its share"
         g.add_argument(f"--limit-{split}", type=int, metavar="N", help=text)
@@ -171,7 +177,8 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
     """The checked configuration of `arguments` for this many ranks, or a UserError."""
     a = parser().parse_args(arguments)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
-    a.setting = a.setting.upper()
+    a.dataset = dataset.name
+    _settle(a, dataset, method)
     _fill_in(a, dataset.preset, method)
     _check_uses(a, dataset, method)
     _check_names(a)
@@ -183,9 +190,9 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
         raise UserError("--resume goes on with a run, --force starts it over: give one of them.")
     if method.single_client:
         a.clients = 1
-    elif a.clients is None:
+    elif a.clients is None and a.setting != OWNED:
         a.clients = DEFAULT_CLIENTS if one_process else client_ranks
-    if not method.single_client and a.clients < client_ranks:
+    if not method.single_client and a.setting != OWNED and a.clients < client_ranks:
         raise UserError(
             f"{client_ranks} client ranks but only {a.clients} clients: a rank would have nothing "
             f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
@@ -199,6 +206,23 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
         setting = "" if method.single_client else f"-{a.setting}"
         a.output = f"runs/{name}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
     return Config(**vars(a))
+
+
+def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
+    """Who holds which rows: by a setting, or as the data say."""
+    if not dataset.owned(options_from(a)):
+        a.setting = (a.setting or "ESG").upper()
+        a.skew = 50.0 if a.skew is None else a.skew
+        return
+    if method.single_client and not a.client:
+        raise UserError(
+            f"--method {a.method} needs all rows in one place, and {a.dataset} has them apart."
+        )
+    who = f"--client {a.client}" if a.client else a.dataset
+    for name in ("setting", "skew", "limit_train", "limit_test"):
+        if getattr(a, name) is not None:
+            raise UserError(f"{_flag(name)} does nothing where {who} says who holds which rows.")
+    a.setting = OWNED
 
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
@@ -240,7 +264,7 @@ def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -
 def _check_names(a: argparse.Namespace) -> None:
     """Names that do not exist, each with the nearest that does."""
     allowed = {
-        "setting": SETTINGS,
+        "setting": (*SETTINGS, OWNED) if a.setting == OWNED else SETTINGS,
         "loss": LOSSES,
         "adversary": ADVERSARIES,
         "tilt_level": TILT_LEVELS,
@@ -285,7 +309,7 @@ def _check_ranges(a: argparse.Namespace) -> None:
             raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
     for name in above_zero:
         value = getattr(a, name)
-        if not 0 < value < math.inf:
+        if value is not None and not 0 < value < math.inf:
             raise UserError(f"{_flag(name)} {value}: must be above 0.")
     if a.epsilon is not None and not 0 <= a.epsilon < 1:
         raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

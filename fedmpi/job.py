@@ -17,6 +17,7 @@ import fedmpi
 from fedmpi import datasets, methods, models
 from fedmpi.clients import Clients, Rows
 from fedmpi.config import Config
+from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
 from fedmpi.display import at_terminal, facts, say
@@ -24,10 +25,11 @@ from fedmpi.errors import UserError
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
+from fedmpi.holdings import Holdings, fingerprint, hold
 from fedmpi.layout import assign_clients, spread_rows
 from fedmpi.losses import LOSSES
-from fedmpi.partition import Partition, choose_rows, partition, single_client
-from fedmpi.ranks import Ranks
+from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
+from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
 from fedmpi.server import Server
@@ -37,13 +39,13 @@ from fedmpi.training import Training
 class Job:
     """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
 
+    prepared: Prepared | Holdings
     partition: Partition
     assignment: list[np.ndarray]
-    train_rows: np.ndarray
-    test_rows: np.ndarray
+    rows_of_ranks: list[tuple[np.ndarray, np.ndarray]]
     notes: list[str]
-    """On the server only: who holds what, the clients of each client rank, the rows in use (of
-    which a partition numbers those to train on from 0), and what the user should know."""
+    """On the server only: who holds what, and of each client rank its clients and its rows to train
+    and to test; and what the user should know."""
 
     def __init__(self, ranks: Ranks, config: Config) -> None:
         self.ranks, self.config = ranks, config
@@ -54,7 +56,7 @@ class Job:
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
-        self.prepared = Prepared.open(self.ranks.on_server(self._plan))
+        self._prepare()
         self._share_rows()
         self._build()
         done = self._start()
@@ -79,13 +81,34 @@ class Job:
         bytes_per_round = (self.ranks.bytes_handed - bytes_before) / max(1, c.rounds - done)
         return self._finish(seconds, bytes_per_round)
 
-    def _plan(self) -> Path:
-        """On the server: prepare the data and decide who holds what. Users' errors end here."""
+    def _prepare(self) -> None:
+        """Get the data ready and decide who holds what. Users' errors end here."""
+        options = options_from(self.config)
+        self.ranks.on_server(lambda: pick_device(self.config.device, self.ranks))
+        if isinstance(self.dataset, CsvFolder):
+            self.config.data = fingerprint(self.ranks, self.dataset, options)
+            held = hold(self.ranks, self.dataset, options)
+            self.prepared = held
+            if self.config.clients not in (None, len(held.clients)):
+                raise AgreedError(
+                    f"--clients {self.config.clients}, but {self.dataset.name} has files of "
+                    f"{len(held.clients)} owners: leave --clients out."
+                )
+            self.config.clients = len(held.clients)
+            self.ranks.on_server(lambda: self._plan(held))
+        else:
+            self.prepared = Prepared.open(self.ranks.on_server(self._prepare_at_server))
+
+    def _prepare_at_server(self) -> Path:
         c = self.config
-        pick_device(c.device, self.ranks)
         bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
         prepared = prepare(self.dataset, Path(c.data_dir), options_from(c), progress=bar)
-        groups = prepared.groups
+        self._plan(prepared)
+        return prepared.folder
+
+    def _plan(self, prepared: Prepared | Holdings) -> None:
+        """On the server: check what can be checked before, and give every client rank its rows."""
+        c, groups = self.config, prepared.groups
         if c.epsilon and c.epsilon * len(groups) > 1:
             raise UserError(
                 f"--epsilon {c.epsilon}: {len(groups)} groups cannot all weigh that much; "
@@ -95,18 +118,52 @@ class Job:
         module = models.build(c.model, shape, len(prepared.classes), c.seed)
         models.check(c.model, module, shape, len(prepared.classes))
         self.notes = list(prepared.notes)
-        self.train_rows = self._limited(prepared, "train", c.limit_train)
-        self.test_rows = self._limited(prepared, "test", c.limit_test)
-        group_of_row = prepared.array("train_group")[self.train_rows]
+        if isinstance(prepared, Holdings):
+            self._leave_rows(prepared)
+        else:
+            self._deal_rows(prepared)
+        self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
+
+    def _leave_rows(self, held: Holdings) -> None:
+        """On the server: each rank uses all the rows that its owners have."""
+        train, test = held.counts
+        self.partition = as_owned(train.T, held.groups, held.clients)
+        self.assignment = held.hosted
+        self.rows_of_ranks = [
+            (np.arange(train[mine].sum()), np.arange(test[mine].sum())) for mine in held.hosted
+        ]
+
+    def _deal_rows(self, prepared: Prepared) -> None:
+        """On the server: decide which rows of a prepared dataset each rank uses."""
+        c, groups = self.config, prepared.groups
+        train_rows = self._limited(prepared, "train", c.limit_train)
+        test_rows = self._limited(prepared, "test", c.limit_test)
+        group_of_row = prepared.array("train_group")[train_rows]
         if self.method.single_client:
             self.partition = single_client(group_of_row, groups)
+        elif prepared.clients:
+            counts = np.zeros((len(groups), len(prepared.clients)), dtype=np.int64)
+            np.add.at(counts, (group_of_row, prepared.array("train_client")), 1)
+            self.partition = as_owned(counts, groups, prepared.clients)
+            if c.clients not in (None, len(prepared.clients)):
+                raise UserError(
+                    f"--clients {c.clients}, but --client {c.client} names {len(prepared.clients)} "
+                    "of them: leave --clients out."
+                )
+            c.clients = len(prepared.clients)
         else:
             self.partition = partition(
                 group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
             )
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
-        self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
-        return prepared.folder
+        blocks = spread_rows(len(test_rows), len(self.ranks.client_ranks))
+        self.rows_of_ranks = [
+            (
+                train_rows[np.concatenate([self.partition.rows_of(k) for k in mine])],
+                test_rows[block],
+            )
+            for mine, block in zip(self.assignment, blocks, strict=True)
+        ]
 
     def _limited(self, prepared: Prepared, split: str, limit: int | None) -> np.ndarray:
         """On the server: the rows to train or to test, all of them unless there is a limit."""
@@ -127,11 +184,8 @@ class Job:
         total, groups = 0, len(self.prepared.groups)
         if self.ranks.is_server:
             total = self.partition.total
-            blocks = spread_rows(len(self.test_rows), len(self.ranks.client_ranks))
-            for mine, block in zip(self.assignment, blocks, strict=True):
-                rows = self.train_rows[np.concatenate([self.partition.rows_of(k) for k in mine])]
-                counts = self.partition.counts[:, mine].T
-                parts.append((mine, counts, rows, self.test_rows[block]))
+            for mine, rows in zip(self.assignment, self.rows_of_ranks, strict=True):
+                parts.append((mine, self.partition.counts[:, mine].T, *rows))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
                 parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
@@ -230,8 +284,9 @@ class Job:
         }
         self.folder.write_json("config.json", settings | extra)
         shares, counts = self.partition.shares, self.partition.counts
-        names = np.array(self.prepared.groups)
-        self.folder.write_npz("partition.npz", P_A=shares, counts=counts, groups=names)
+        names = {"groups": self.prepared.groups, "clients": self.partition.names}
+        arrays = {kind: np.array(some, dtype=str) for kind, some in names.items()}
+        self.folder.write_npz("partition.npz", P_A=shares, counts=counts, **arrays)
         say(f"fedmpi {fedmpi.__version__}, {self.ranks.size} rank(s), {versions()['mpi']}")
         say(facts({k: v for k, v in settings.items() if v not in (None, (), False)}))
         say(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedmpi.datasets.dataset import Dataset
 
 SETTINGS = ("ESG", "PSG", "SSG")
+OWNED = "owners"
+"""In place of a setting, where the data say who holds which row."""
 
 # Keeps these generators apart from others made of a seed and a small number:
 # to numpy, default_rng(seed) and default_rng([seed, 0]) are the same stream.
@@ -34,6 +36,8 @@ class Partition:
     """int32, a client number for each row."""
     counts: np.ndarray
     """int64, groups x clients: n_{a,k}."""
+    names: tuple[str, ...] = ()
+    """Of the clients, where they have names."""
 
     @property
     def clients(self) -> int:
@@ -178,6 +182,15 @@ def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partitio
     counts = np.bincount(group_of_row, minlength=len(groups)).reshape(-1, 1)
     client_of_row = np.zeros(len(group_of_row), dtype=np.int32)
     return Partition("centralized", groups, client_of_row, counts.astype(np.int64))
+
+
+def as_owned(counts: np.ndarray, groups: tuple[str, ...], names: tuple[str, ...]) -> Partition:
+    """The clients that the data name, each with rows of its own: these are numbered in that order.
+
+    `counts` is groups x clients.
+    """
+    client_of_row = np.repeat(np.arange(len(names), dtype=np.int32), counts.sum(axis=0))
+    return Partition(OWNED, groups, client_of_row, counts.astype(np.int64), names)
 
 
 def spread_clients(shares: Sequence[int], clients: int) -> list[int]:

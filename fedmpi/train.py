@@ -15,6 +15,12 @@ Your own data, whose groups are the combinations of two columns:
 
     mpirun -n 9 python -m fedmpi.train --dataset csv:loans.csv --target paid --group sex,region
 
+Data of several owners in one file, and data that stay with their owners, DIR/<owner>.csv each read
+by a rank of its own:
+
+    mpirun -n 9 python -m fedmpi.train --dataset csv:loans.csv --client bank --target paid ...
+    mpirun -n 9 python -m fedmpi.train --dataset csv:banks/ --target paid --group sex
+
 Across nodes, with Open MPI and with MPICH:
 
     mpirun --hostfile hostfiles/openmpi.txt -n 41 python -m fedmpi.train --dataset adult
@@ -32,7 +38,10 @@ def main() -> int:
     world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
     # Before numpy and torch are imported: their thread pools read it once.
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
-    config, finished, members = world.on_server(lambda: read_command_line(world))
+    config = world.on_server(lambda: read_command_line(world))
+    if config.dataset.endswith("/"):
+        config.data = fingerprint_of_owners(world, config)
+    finished, members = world.on_server(lambda: look_for_result(world, config))
     if not finished:
         ranks = world.first(members)  # spare ranks wait in the bcast below
         finished, error = train(ranks, config) if ranks else (None, None)
@@ -48,17 +57,34 @@ def main() -> int:
 
 
 def read_command_line(world: Ranks):
-    """The configuration, the result if that run is already finished, and the ranks it takes."""
-    from fedmpi import methods
+    """The configuration."""
     from fedmpi.config import resolve
+
+    return resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
+
+
+def fingerprint_of_owners(world: Ranks, config) -> str:
+    """By which the data of csv:DIR/ are recognised; on every rank."""
+    from fedmpi import datasets
+    from fedmpi.datasets.csvfile import CsvFolder
+    from fedmpi.datasets.options import options_from
+    from fedmpi.holdings import fingerprint
+
+    dataset = datasets.find(config.dataset)
+    assert isinstance(dataset, CsvFolder)
+    return fingerprint(world, dataset, options_from(config))
+
+
+def look_for_result(world: Ranks, config):
+    """The result if that run is already finished, and the ranks it takes."""
+    from fedmpi import methods
     from fedmpi.runfolder import RunFolder
 
-    config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
     finished = None if config.force else RunFolder(config.output).finished(config.science())
     if finished:
         print(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size
-    return config, finished, members
+    return finished, members
 
 
 def train(ranks: Ranks, config) -> tuple[dict | None, str | None]:

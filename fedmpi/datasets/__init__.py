@@ -1,9 +1,11 @@
 """The datasets by name. One file each; importing them is light, reading them is not."""
 
+from pathlib import Path
+
 from fedmpi.datasets.acs import AcsEmployment, AcsRace
 from fedmpi.datasets.adult import Adult
 from fedmpi.datasets.cifar10 import CIFAR10
-from fedmpi.datasets.csvfile import CsvFile
+from fedmpi.datasets.csvfile import CsvFile, CsvFolder
 from fedmpi.datasets.dataset import Dataset
 from fedmpi.datasets.fashionmnist import FashionMNIST
 from fedmpi.datasets.synthetic import Synthetic
@@ -12,16 +14,18 @@ from fedmpi.errors import UserError, unknown_name
 TABLES = (Adult(), AcsEmployment(), AcsRace())
 IMAGES = (FashionMNIST(), CIFAR10())
 DATASETS: dict[str, Dataset] = {d.name: d for d in (Synthetic(), *TABLES, *IMAGES)}
-NAMES = (*DATASETS, "csv:FILE")
+NAMES = (*DATASETS, "csv:FILE", "csv:DIR/")
 
 
 def find(name: str) -> Dataset:
-    """The dataset called `name`; csv:FILE for a table of the user's own."""
+    """The dataset called `name`; csv:FILE for a table of the user's own, csv:DIR/ for several."""
     kind, colon, file = name.partition(":")
     if kind == "csv" and colon:
         if not file:
             raise UserError("csv: needs a file, as in csv:people.csv.")
-        return CsvFile(file)
+        # By the slash alone where this host does not have the folder, but others may.
+        is_folder = file.endswith("/") or Path(file).expanduser().is_dir()
+        return CsvFolder(file) if is_folder else CsvFile(file)
     if name not in DATASETS:
         raise unknown_name("dataset", name, NAMES)
     return DATASETS[name]

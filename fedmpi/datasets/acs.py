@@ -155,7 +155,7 @@ class AcsEmployment(Acs):
     name = "acs-employment"
     summary = "census 2018, who has a job; groups of job and race"
     preset = Preset(
-        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=100
+        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=40
     )
     groups = (
         *("Employed White", "Employed Black", "Employed Other"),
@@ -175,7 +175,7 @@ class AcsRace(Acs):
     name = "acs-race"
     summary = "census 2018, who has a job; groups of race"
     preset = Preset(
-        "logistic", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=100
+        "logistic", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=40
     )
     groups = RACES
     psg_first = RACES[:5]
@@ -201,9 +201,10 @@ class Inputs:
 
     @classmethod
     def fit(cls, train: People, notes: list[str]) -> "Inputs":
-        from fedmpi.datasets.table import Numeric
+        from fedmpi.datasets.table import Numbers, Numeric
 
-        age = Numeric.fit(NUMBER, train.column(NUMBER).astype(float))
+        ages = train.column(NUMBER).astype(float)
+        age = Numeric.fit(NUMBER, Numbers.of(NUMBER, ages, in_test=np.zeros(len(ages), dtype=bool)))
         names, constant = age.features(NUMBER), []
         places = np.full((len(train.features), 256), -1)
         for j, feature in enumerate(train.features):

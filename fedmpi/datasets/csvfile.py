@@ -16,8 +16,9 @@ from fedmpi.errors import UserError, unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedmpi.datasets.owners import Owner
+
 DEFAULT_TEST = "0.2"
-MOST_LABELS = 1000
 
 
 class CsvFile(Dataset):
@@ -27,7 +28,7 @@ class CsvFile(Dataset):
     preset = Preset(
         "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=1000, local_rounds=100
     )
-    uses = ("seed", "target", "group", "test", "drop")
+    uses: tuple[str, ...] = ("seed", "target", "group", "test", "drop", "client")
 
     def __init__(self, file: str):
         self.name = f"csv:{file}"
@@ -51,8 +52,11 @@ class CsvFile(Dataset):
         stem = re.sub(r"[^\w.-]+", "-", self.path.stem)[:40]
         return f"csv-{stem}-{digest.hexdigest()[:12]}"
 
+    def owned(self, options: DataOptions) -> bool:
+        return options.client is not None
+
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
-        from fedmpi.datasets.table import encode
+        from fedmpi.datasets.owners import assemble
 
         if not options.target or not options.group:
             raise UserError(
@@ -62,35 +66,66 @@ class CsvFile(Dataset):
         notes: list[str] = []
         sources: list[dict] = []
         frame, in_test = read_rows(self.path, options, notes, sources)
-        y, classes = target_of(frame, options.target, self.path)
-        group, groups = groups_of(frame, options.group)
-        if in_test is None:
-            share = float(options.test or DEFAULT_TEST)
-            in_test = hold_out(group, y, share, options.seed)
-        check_classes(y, classes, in_test, options)
-        keep, group, groups = trained_groups(group, groups, in_test, notes)
-        left_out = {options.target, *options.drop}
-        inputs = frame[[name for name in frame.columns if name not in left_out]]
-        inputs, y, in_test = inputs[keep].reset_index(drop=True), y[keep], in_test[keep]
-        if not in_test.any():
-            raise UserError(
-                f"{self.name}: no test rows are left, with {len(groups)} groups and {len(classes)} "
-                "classes that need rows to train on. Use a larger --test, or other columns."
-            )
-        x, features = encode(inputs, in_test, notes)
-        if not features:
-            raise UserError(f"{self.name}: no column is left to learn from.")
+        owners = split_owners(frame, in_test, options.client)
+        owners[0].notes += notes
+        share = held_out_share(options.test or DEFAULT_TEST)
+        agreed = assemble(owners, options, share, self.name)
+        train_rows = [np.count_nonzero(~owner.tested) for owner in owners]
         return Arrays.split(
-            x,
-            y,
-            group,
-            in_test,
-            groups=tuple(groups),
-            classes=tuple(classes),
-            features=features,
-            notes=notes,
+            np.concatenate([owner.x for owner in owners]),
+            np.concatenate([owner.y for owner in owners]),
+            np.concatenate([owner.group for owner in owners]),
+            np.concatenate([owner.tested for owner in owners]),
+            groups=agreed.groups,
+            classes=agreed.classes,
+            features=agreed.features,
+            notes=agreed.notes,
             sources=sources,
+            clients=tuple(owner.name for owner in owners) if options.client else (),
+            train_client=np.repeat(np.arange(len(owners)), train_rows) if options.client else None,
         )
+
+
+class CsvFolder(CsvFile):
+    """A file for each owner, which only the owner's rank reads: see fedmpi/holdings.py."""
+
+    summary = "your own tables, one file for each owner of rows"
+    uses = ("seed", "target", "group", "test", "drop")
+
+    def __init__(self, folder: str):
+        self.path = Path(folder).expanduser()
+        self.name = f"csv:{folder.rstrip('/') or '/'}/"
+
+    def owned(self, options: DataOptions) -> bool:
+        return True
+
+    def key(self, options: DataOptions) -> str:
+        raise UserError(f"{self.name} is never in one place: only fedmpi.train can read it.")
+
+    def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
+        raise UserError(f"{self.name} is never in one place: only fedmpi.train can read it.")
+
+
+def split_owners(
+    frame: "pd.DataFrame", in_test: np.ndarray | None, client: str | None
+) -> "list[Owner]":
+    """The rows by owner, in the order of the names; one without a name if none is asked for.
+
+    Rows of a test file go to the first: where a row is tested makes no difference.
+    """
+    from fedmpi.datasets.owners import Owner
+
+    if client is None:
+        return [Owner("", frame, in_test)]
+    names = frame[client].to_numpy(dtype=object).astype(str)
+    test = np.zeros(len(frame), dtype=bool) if in_test is None else in_test
+    owners = []
+    for number, name in enumerate(np.unique(names[~test]).tolist()):
+        rows = (names == name) & ~test
+        rows |= test & (number == 0)
+        chosen = None if in_test is None else in_test[rows]
+        owners.append(Owner(name, frame[rows].reset_index(drop=True), chosen))
+    return owners
 
 
 def held_out_share(test: str) -> float | None:
@@ -119,20 +154,23 @@ def read_rows(
     """The usable rows, and which are of the test file; None if they are yet to be chosen."""
     import pandas as pd
 
-    labels = {name for name in (options.target, *options.group) if name}
+    labels = {name for name in (options.target, *options.group, options.client) if name}
     frame = read_table(path, notes, sources)
     require(labels | set(options.drop), frame, path)
     frame = frame.drop(columns=list(set(options.drop) - labels))
-    frame = with_labels(frame, list(labels), path, notes)
+    what = "a target or a group" + " or an owner" * (options.client is not None)
+    frame = with_labels(frame, list(labels), path, notes, what)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is not None:
         return frame, None
     test_path = Path(test).expanduser()
     other = read_table(test_path, notes, sources)
+    if options.client and options.client not in other.columns:
+        other[options.client] = "-"  # whose test rows these are makes no difference
     require(frame.columns, other, test_path)
     if extra := [name for name in other.columns if name not in {*frame.columns, *options.drop}]:
         notes.append(f"columns only in {test_path.name} ignored: {', '.join(extra)}")
-    other = with_labels(other[frame.columns], list(labels), test_path, notes)
+    other = with_labels(other[frame.columns], list(labels), test_path, notes, what)
     in_test = np.arange(len(frame) + len(other)) >= len(frame)
     return pd.concat([frame, other], ignore_index=True), in_test
 
@@ -147,14 +185,14 @@ def read_table(path: Path, notes: list[str], sources: list[dict]) -> "pd.DataFra
 
 
 def with_labels(
-    frame: "pd.DataFrame", labels: list[str], path: Path, notes: list[str]
+    frame: "pd.DataFrame", labels: list[str], path: Path, notes: list[str], what: str
 ) -> "pd.DataFrame":
-    """The rows in which no column of `labels`, the target and the groups, is missing."""
+    """The rows in which no column of `labels` is missing; `what` they are, for a note."""
     whole = frame[labels].notna().all(axis=1)
     if not whole.any():
         raise UserError(f"{path} has no row with a value in each of {', '.join(labels)}.")
     if not whole.all():
-        notes.append(f"{path.name}: {(~whole).sum()} rows without a target or a group left out")
+        notes.append(f"{path.name}: {(~whole).sum()} rows without {what} left out")
     return frame[whole].reset_index(drop=True)
 
 
@@ -168,78 +206,18 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
             raise unknown_name(f"column in {path}", name, frame.columns)
 
 
-def target_of(frame: "pd.DataFrame", target: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    from fedmpi.datasets.table import labels, numbers
-
-    values = numbers(frame[target])
-    if values is not None and not np.array_equal(values, np.trunc(values)):
-        raise UserError(
-            f"{path}: the target {target!r} has values such as {values[values % 1 != 0][0]}; "
-            "it must be classes (text or whole numbers)."
-        )
-    y, classes = labels(frame[target])
-    if not 2 <= len(classes) <= MOST_LABELS:
-        raise UserError(
-            f"{path}: the target {target!r} has {len(classes)} different values, such as "
-            f"{classes[0]!r}; 2 to {MOST_LABELS} classes are possible."
-        )
-    return y, classes
-
-
-def groups_of(frame: "pd.DataFrame", columns: tuple[str, ...]) -> tuple[np.ndarray, list[str]]:
-    """The group of every row, groups being the combinations of the columns' values that occur."""
-    from fedmpi.datasets.table import labels
-
-    parts = [labels(frame[name]) for name in columns]
-    codes = np.stack([code for code, _ in parts], axis=1)
-    observed, group = np.unique(codes, axis=0, return_inverse=True)
-    if len(observed) > MOST_LABELS:
-        raise UserError(
-            f"--group {' '.join(columns)} makes {len(observed)} groups; at most {MOST_LABELS} are "
-            "possible."
-        )
-    names = [
-        " / ".join(values[code] for code, (_, values) in zip(row, parts, strict=True))
-        for row in observed
-    ]
-    return group.reshape(-1), names
-
-
-def hold_out(group: np.ndarray, y: np.ndarray, share: float, seed: int) -> np.ndarray:
+def hold_out(
+    group: np.ndarray, y: np.ndarray, share: float, seed: int, owner: str = ""
+) -> np.ndarray:
     """Which rows to test on: `share` of each group, at random, but never all of its rows."""
-    rng = np.random.default_rng([int.from_bytes(b"hold", "big"), seed])
+    entropy = [int.from_bytes(b"hold", "big"), seed]
+    if owner:
+        entropy.append(int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big"))
+    rng = np.random.default_rng(entropy)
     in_test = np.zeros(len(group), dtype=bool)
     for code in range(group.max() + 1):
         rows = rng.permutation(np.flatnonzero(group == code))
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        in_test[rows[:count]] = True
+        in_test[rows[: max(0, count)]] = True
     # A class of which no row is left to train on goes back to training.
     return in_test & np.isin(y, y[~in_test])
-
-
-def check_classes(
-    y: np.ndarray, classes: list[str], in_test: np.ndarray, options: DataOptions
-) -> None:
-    trained = set(y[~in_test])
-    unknown = sorted(set(y[in_test]) - trained)
-    if unknown:
-        raise UserError(
-            f"{options.test} has the target value {classes[unknown[0]]!r}, which no training row "
-            f"has; they have {', '.join(repr(classes[code]) for code in sorted(trained)[:10])}."
-        )
-    if len(trained) < 2:
-        raise UserError(f"the training rows have one class only, {classes[y[0]]!r}.")
-
-
-def trained_groups(
-    group: np.ndarray, groups: list[str], in_test: np.ndarray, notes: list[str]
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Leave out test rows of groups without training rows, which cannot be in the game."""
-    trained = np.unique(group[~in_test])
-    keep = np.isin(group, trained)
-    if not keep.all():
-        lost = ", ".join(groups[code] for code in np.unique(group[~keep]))
-        notes.append(f"{(~keep).sum()} test rows of groups without training rows left out: {lost}")
-    if len(trained) == 1:
-        notes.append("there is one group only, and nothing to be fair between")
-    return keep, np.searchsorted(trained, group[keep]), [groups[code] for code in trained]

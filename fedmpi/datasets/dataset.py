@@ -77,6 +77,10 @@ class Arrays:
     """Where every byte came from: file, SHA-256, origin."""
     scale: dict[str, list[float]] | None = None
     """For x of bytes: what they are standardised with as they are used, "mean" and "std"."""
+    clients: tuple[str, ...] = ()
+    """Names, where the data say who holds which row."""
+    train_client: np.ndarray | None = None
+    """The number among `clients` of every row to train on."""
 
     @classmethod
     def split(
@@ -117,6 +121,10 @@ class Dataset:
     def ssg_clients(self, groups: tuple[str, ...], clients: int) -> list[int]:
         """How many clients hold each group in SSG."""
         return spread_clients(self.ssg_shares or (1,) * len(groups), clients)
+
+    def owned(self, options: DataOptions) -> bool:
+        """Whether the data say who holds which row, so that no setting does."""
+        return False
 
     def used(self, options: DataOptions) -> dict:
         """The part of `options` that decides the rows; the manifest keeps it."""

@@ -17,6 +17,7 @@ class DataOptions:
     group: tuple[str, ...] = ()
     test: str | None = None
     drop: tuple[str, ...] = ()
+    client: str | None = None
     states: tuple[str, ...] = ("all",)
     min_group_rows: int = 0
 
@@ -46,6 +47,7 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--drop", type=_columns, metavar="COL[,COL...]", help="csv: not to learn from"
     )
+    parser.add_argument("--client", metavar="COL", help="csv: the column that says whose row it is")
     parser.add_argument(
         "--states", type=_columns, metavar="ST[,ST...]", help="acs: as MA,RI, or all (all)"
     )

@@ -45,6 +45,8 @@ class Prepared:
     """Rows by split ("train", "test") and group."""
     scale: dict[str, list[float]] | None = None
     """Of images, which are stored as bytes: their "mean" and "std" by channel."""
+    clients: tuple[str, ...] = ()
+    """Their names, where the data say who holds which row: then there is "train_client", too."""
 
     @classmethod
     def open(cls, folder: Path) -> "Prepared":
@@ -58,19 +60,20 @@ class Prepared:
                 dataset=manifest["dataset"],
                 counts=manifest["counts"],
                 scale=manifest.get("scale"),
+                clients=tuple(manifest.get("clients", ())),
                 **{
                     name: tuple(manifest[name])
                     for name in ("groups", "classes", "features", "notes", "sources")
                 },
             )
-            for name in ARRAYS:
+            for name in names_of(prepared):
                 check_array(prepared, name, manifest["arrays"][name])
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(folder, f"manifest.json lacks or misspells {error}") from error
         return prepared
 
     def array(self, name: str) -> np.ndarray:
-        """One of ARRAYS, memory-mapped and read-only."""
+        """One of the arrays, memory-mapped and read-only."""
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     def take(self, name: str, rows: np.ndarray | slice) -> np.ndarray:
@@ -134,12 +137,19 @@ def tidy(dataset: Dataset, arrays: Arrays) -> None:
             setattr(arrays, f"{split}_x", np.ascontiguousarray(x, dtype=dtype))
         setattr(arrays, f"{split}_y", codes(y, len(arrays.classes)))
         setattr(arrays, f"{split}_group", codes(group, len(arrays.groups)))
+    if arrays.train_client is not None:
+        arrays.train_client = codes(arrays.train_client, len(arrays.clients))
     counts = count_rows(arrays)
     for name in arrays.groups:
         if not counts["train"][name]:
             raise UserError(f"{dataset.name}: group {name!r} has no rows to train on.")
         if not counts["test"][name]:
             arrays.notes.append(f"group {name!r} has no test rows: it has no test risk")
+
+
+def names_of(dataset: Arrays | Prepared) -> tuple[str, ...]:
+    """The arrays that a dataset has."""
+    return (*ARRAYS, "train_client") if dataset.clients else ARRAYS
 
 
 def codes(values: np.ndarray, size: int) -> np.ndarray:
@@ -162,7 +172,7 @@ def store(
 ) -> None:
     """Write the arrays and, last, the manifest that describes them."""
     described = {}
-    for name in ARRAYS:
+    for name in names_of(arrays):
         array, path = getattr(arrays, name), folder / f"{name}.npy"
         if isinstance(array, Encoded):
             save_pieces(path, array, progress)
@@ -186,6 +196,7 @@ def store(
         "classes": arrays.classes,
         "features": arrays.features,
         "scale": arrays.scale,
+        "clients": arrays.clients,
         "counts": count_rows(arrays),
         "notes": arrays.notes,
         "sources": arrays.sources,

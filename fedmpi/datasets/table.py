@@ -68,6 +68,124 @@ def labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
     return found, [f"{value:.0f}" for value in whole]
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """What is known of a column of numbers over some rows. It is all that leaves an owner of rows.
+
+    Only training rows count, but for `missing_test`. Joining adds up the rows of two owners.
+    """
+
+    rows: int
+    known: int
+    mean: float
+    squares: float
+    """Sum of the squared distances from the mean."""
+    constant: bool
+    """Whether all known values are the mean."""
+    binary: bool
+    """Whether all known values are 0 or 1."""
+    missing_test: int
+
+    @classmethod
+    def of(cls, name: str, values: np.ndarray, in_test: np.ndarray) -> "Numbers":
+        train = values[~in_test]
+        known = train[~np.isnan(train)]
+        if np.isinf(known).any():
+            raise UserError(f"column {name!r} has {np.isinf(known).sum()} infinite values.")
+        constant = bool((known == known[:1]).all())
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Of a constant the value itself, where rounding would leave a little.
+            mean = 0.0 if not len(known) else float(known[0] if constant else known.mean())
+            squares = 0.0 if constant else float(np.square(known - mean).sum())
+        if not np.isfinite(squares):
+            raise UserError(f"column {name!r} has values too large to work with.")
+        binary = bool(np.isin(known, (0, 1)).all())
+        missing_test = int(np.isnan(values[in_test]).sum())
+        return cls(len(train), len(known), mean, squares, constant, binary, missing_test)
+
+    def join(self, other: "Numbers") -> "Numbers":
+        """Of the rows of both (Chan, Golub and LeVeque 1979)."""
+        known = self.known + other.known
+        apart, share = other.mean - self.mean, other.known / max(1, known)
+        squares = self.squares + other.squares + apart**2 * self.known * share
+        same = not (self.known and other.known) or self.mean == other.mean
+        return Numbers(
+            self.rows + other.rows,
+            known,
+            self.mean + apart * share if self.known else other.mean,
+            squares,
+            self.constant and other.constant and same,
+            self.binary and other.binary,
+            self.missing_test + other.missing_test,
+        )
+
+    def note(self, name: str) -> str | None:
+        """What the user should know of it."""
+        missing = self.rows - self.known
+        if not missing and not self.missing_test:
+            return None
+        return (
+            f"column {name!r}: {missing} training and {self.missing_test} test values missing, "
+            "filled with the training mean"
+        )
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What is known of a column of text over some rows: as with Numbers."""
+
+    rows: int
+    values: frozenset[str]
+    """Those that occur in training rows."""
+    missing: int
+    like_numbers: int
+    unlike_numbers: int
+    """Of all rows, how many could be read as numbers, and how many not."""
+
+    @classmethod
+    def of(cls, column: pd.Series, in_test: np.ndarray) -> "Texts":
+        train = column[~in_test]
+        like = pd.to_numeric(column, errors="coerce").notna()
+        unlike = column.notna() & ~like
+        values = frozenset(train.dropna().unique())
+        return cls(len(train), values, *map(int, (train.isna().sum(), like.sum(), unlike.sum())))
+
+    def join(self, other: "Texts") -> "Texts":
+        """Of the rows of both."""
+        return Texts(
+            self.rows + other.rows,
+            self.values | other.values,
+            self.missing + other.missing,
+            self.like_numbers + other.like_numbers,
+            self.unlike_numbers + other.unlike_numbers,
+        )
+
+    def check(self, name: str, few: int = 100) -> None:
+        """UserError for a column that names rows rather than telling something of them."""
+        number = len(self.values)
+        if number > MOST_CATEGORIES or (self.rows > few and number > self.rows / 2):
+            raise UserError(
+                f"column {name!r} is text with {number} different values in {self.rows} "
+                f"training rows, such as {min(self.values)!r}: leave it out with --drop {name!r}."
+            )
+
+    def note(self, name: str) -> str | None:
+        """What the user should know of it."""
+        if self.like_numbers <= self.unlike_numbers:
+            return None
+        other = [value for value in sorted(self.values) if not is_number(value)]
+        example = f", such as {other[0]!r}" if other else ""
+        return (
+            f"column {name!r} is taken for text: {self.unlike_numbers} values are not "
+            f"numbers{example}"
+        )
+
+
+Statistics = Numbers | Texts
+Columns = dict[str, np.ndarray | pd.Series]
+"""Columns by name: float64 for numbers, text as it was read."""
+
+
 @dataclass
 class Numeric:
     """A number: standardised, unless it is 0 or 1; missing is the mean, and an input of its own."""
@@ -79,19 +197,16 @@ class Numeric:
     missing: bool
 
     @classmethod
-    def fit(cls, name: str, train: np.ndarray) -> "Numeric":
-        known = train[~np.isnan(train)]
-        if np.isinf(known).any():
-            raise UserError(f"column {name!r} has {np.isinf(known).sum()} infinite values.")
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    def fit(cls, name: str, column: Numbers) -> "Numeric":
+        deviation = 0.0
+        if not column.constant:
+            with np.errstate(over="ignore", invalid="ignore"):
+                deviation = float(np.sqrt(column.squares / column.known))
         if not np.isfinite(deviation):
             raise UserError(f"column {name!r} has values too large to work with.")
-        if len(known) and (known == known[0]).all():
-            deviation = 0.0  # where rounding would leave a little
-        binary = np.isin(known, (0, 1)).all()
-        center, scale = (0.0, 1.0) if binary or not deviation else (mean, deviation)
-        return cls(mean, deviation, center, scale, missing=len(known) < len(train))
+        plain = column.binary or not deviation
+        center, scale = (0.0, 1.0) if plain else (column.mean, deviation)
+        return cls(column.mean, deviation, center, scale, column.known < column.rows)
 
     def features(self, name: str) -> list[str]:
         return [name] * bool(self.deviation) + [f"{name} missing"] * self.missing
@@ -114,78 +229,117 @@ class Categorical:
     missing: bool
 
     @classmethod
-    def fit(cls, name: str, train: pd.Series) -> "Categorical":
-        values = pd.Index(sorted(train.dropna().unique()), dtype=object)
-        if len(values) > MOST_CATEGORIES or (len(train) > 100 and len(values) > len(train) / 2):
-            raise UserError(
-                f"column {name!r} is text with {len(values)} different values in {len(train)} "
-                f"training rows, such as {values[0]!r}: leave it out with --drop {name!r}."
-            )
-        return cls(values, missing=bool(train.isna().any()))
+    def fit(cls, name: str, column: Texts) -> "Categorical":
+        column.check(name)
+        return cls(pd.Index(sorted(column.values), dtype=object), column.missing > 0)
 
     def features(self, name: str) -> list[str]:
         every = [f"{name}={value}" for value in self.values] + [f"{name} missing"] * self.missing
         return every if len(every) > 1 else []
 
     def encode(self, column: pd.Series, out: np.ndarray) -> None:
+        code = self.codes(column)
+        known = np.flatnonzero(code >= 0)
+        out[known, code[known]] = 1
+
+    def codes(self, column: pd.Series) -> np.ndarray:
+        """The place of every value, -1 for those that no training row has."""
         code = self.values.get_indexer(column.to_numpy(dtype=object))
         if self.missing:
             code[column.isna().to_numpy()] = len(self.values)
-        known = np.flatnonzero(code >= 0)
-        out[known, code[known]] = 1
+        return code
+
+
+@dataclass
+class Encoder:
+    """How the columns of a table become inputs."""
+
+    columns: dict[str, Numeric | Categorical]
+    features: tuple[str, ...]
+    notes: list[str]
+
+    @classmethod
+    def fit(cls, statistics: dict[str, Statistics]) -> "Encoder":
+        columns: dict[str, Numeric | Categorical] = {}
+        features: list[str] = []
+        notes: list[str] = []
+        dropped = []
+        for name, known in statistics.items():
+            encoder = (
+                Numeric.fit(name, known)
+                if isinstance(known, Numbers)
+                else Categorical.fit(name, known)
+            )
+            notes += [note] if (note := known.note(name)) else []
+            if named := encoder.features(name):
+                columns[name] = encoder
+                features += named
+            else:
+                dropped.append(name)
+        if dropped:
+            notes.append(f"constant columns left out: {', '.join(dropped)}")
+        return cls(columns, tuple(features), notes)
+
+    def encode(self, columns: Columns, rows: int) -> np.ndarray:
+        """A float32 row of inputs for every row."""
+        x = np.zeros((rows, len(self.features)), dtype=np.float32)
+        start = 0
+        for name, encoder in self.columns.items():
+            place = slice(start, start := start + len(encoder.features(name)))
+            encoder.encode(columns[name], x[:, place])  # type: ignore[arg-type]
+            if not np.isfinite(x[:, place]).all():
+                raise UserError(f"column {name!r} has test values that are infinite or too large.")
+        return x
+
+    def unseen(self, columns: Columns, in_test: np.ndarray) -> dict[str, int]:
+        """How many test values of each column of text no training row has."""
+        return {
+            name: int((encoder.codes(columns[name][in_test]) < 0).sum())  # type: ignore[arg-type]
+            for name, encoder in self.columns.items()
+            if isinstance(encoder, Categorical)
+        }
+
+
+def note_unseen(unseen: dict[str, int]) -> list[str]:
+    return [
+        f"column {name!r}: {number} test values not seen in training, all zero"
+        for name, number in unseen.items()
+        if number
+    ]
 
 
 def encode(
     frame: pd.DataFrame, in_test: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The inputs, a float32 row for every row of `frame`, and the name of every input."""
-    plan, dropped = [], []
-    features: list[str] = []
-    encoder: Numeric | Categorical
-    for name in frame.columns:
-        column = frame[name]
-        values = numbers(column)
-        if values is None:
-            encoder = Categorical.fit(name, column[~in_test])
-            note_text(name, column, in_test, encoder, notes)
-        else:
-            encoder, column = Numeric.fit(name, values[~in_test]), values
-            note_missing(name, values, in_test, notes)
-        if named := encoder.features(name):
-            plan.append((name, encoder, column, slice(len(features), len(features) + len(named))))
-            features += named
-        else:
-            dropped.append(name)
-    if dropped:
-        notes.append(f"constant columns left out: {', '.join(dropped)}")
-    x = np.zeros((len(frame), len(features)), dtype=np.float32)
-    for name, encoder, column, place in plan:
-        encoder.encode(column, x[:, place])
-        if not np.isfinite(x[:, place]).all():
-            raise UserError(f"column {name!r} has test values that are infinite or too large.")
-    return x, tuple(features)
+    columns = parse(frame, {name: numbers(frame[name]) is not None for name in frame.columns})
+    encoder = Encoder.fit(survey(columns, in_test))
+    x = encoder.encode(columns, len(frame))
+    notes += encoder.notes + note_unseen(encoder.unseen(columns, in_test))
+    return x, encoder.features
 
 
-def note_missing(name: str, values: np.ndarray, in_test: np.ndarray, notes: list[str]) -> None:
-    absent = np.isnan(values)
-    if absent.any():
-        notes.append(
-            f"column {name!r}: {absent[~in_test].sum()} training and {absent[in_test].sum()} test "
-            "values missing, filled with the training mean"
+def parse(frame: pd.DataFrame, numeric: dict[str, bool]) -> Columns:
+    """The columns of `numeric`, those that are numbers as such."""
+    columns: Columns = {}
+    for name, is_numeric in numeric.items():
+        values = numbers(frame[name]) if is_numeric else frame[name]
+        assert values is not None, f"column {name} was said to be numbers"
+        columns[name] = values
+    return columns
+
+
+def survey(columns: Columns, in_test: np.ndarray) -> dict[str, Statistics]:
+    """What there is to know of the columns to encode them."""
+    return {
+        name: (
+            Numbers.of(name, values, in_test)
+            if isinstance(values, np.ndarray)
+            else Texts.of(values, in_test)
         )
+        for name, values in columns.items()
+    }
 
 
-def note_text(
-    name: str, column: pd.Series, in_test: np.ndarray, encoder: Categorical, notes: list[str]
-) -> None:
-    is_number = pd.to_numeric(column, errors="coerce").notna()
-    others = column[~is_number & column.notna()]
-    if is_number.sum() > len(others):
-        notes.append(
-            f"column {name!r} is taken for text: {len(others)} values are not numbers, "
-            f"such as {others.iloc[0]!r}"
-        )
-    test = column[in_test]
-    unseen = ~test.isin(encoder.values) & (test.notna() | (not encoder.missing))
-    if unseen.any():
-        notes.append(f"column {name!r}: {unseen.sum()} test values not seen in training, all zero")
+def is_number(value: str) -> bool:
+    return bool(pd.notna(pd.to_numeric(value, errors="coerce")))

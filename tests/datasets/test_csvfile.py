@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedmpi.datasets import find
 from fedmpi.datasets.adult import COLUMNS
-from fedmpi.datasets.csvfile import hold_out
+from fedmpi.datasets.csvfile import CsvFile, hold_out
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
 from fedmpi.errors import UserError
@@ -147,8 +147,10 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path, content, options, messa
 
 
 def test_a_directory_is_not_a_file(tmp_path):
+    with pytest.raises(UserError, match="never in one place"):
+        find(f"csv:{tmp_path}").read(tmp_path, DataOptions())
     with pytest.raises(UserError, match="Is a directory"):
-        find(f"csv:{tmp_path}").key(DataOptions())
+        CsvFile(str(tmp_path)).key(DataOptions())
 
 
 @pytest.mark.parametrize(
