@@ -411,38 +411,37 @@ def _short(value: float) -> float | None:
 
 
 def _fairness(tree: Any) -> list[dict] | None:
-    """Whatever the section `fairness` of result.json holds, as tables of its leaves.
+    """Whatever the section `fairness` of result.json holds, as tables.
 
-    A branch whose children are branches of numbers is a table: a row for each child. Single
-    numbers are gathered in a table of their own.
+    A branch is a table, a row for each child: a number is in the column `value`, a branch of
+    numbers fills columns of its own. Deeper branches are tables of their own.
     """
-    if not isinstance(tree, dict) or not tree:
-        return None
     tables: list[dict] = []
-    _tables(tree, (), tables)
+    if isinstance(tree, dict):
+        _tables(tree, (), tables)
     return tables or None
 
 
 def _tables(tree: dict, path: tuple[str, ...], tables: list[dict]) -> None:
-    leaves = {str(k): v for k, v in tree.items() if not isinstance(v, dict | list)}
-    flat = {
-        str(k): v
+    single = {k: v for k, v in tree.items() if not isinstance(v, dict | list)}
+    several = {
+        k: v
         for k, v in tree.items()
         if isinstance(v, dict) and v and not any(isinstance(x, dict | list) for x in v.values())
     }
-    title = " / ".join(path)
-    if leaves:
-        rows = [[key, _cell_value(value)] for key, value in leaves.items()]
-        tables.append({"title": title, "columns": ["measure", "value"], "rows": rows})
-    if flat:
-        columns = list(dict.fromkeys(str(name) for child in flat.values() for name in child))
-        rows = [
-            [key, *(_cell_value(child.get(name)) for name in columns)]
-            for key, child in flat.items()
-        ]
-        tables.append({"title": title, "columns": ["", *columns], "rows": rows})
+    names = list(dict.fromkeys(name for child in several.values() for name in child))
+    rows = [
+        [str(key), *(_cell_value(child.get(n)) for n in names)] for key, child in several.items()
+    ]
+    if single:
+        rows = [[*row, None] for row in rows]
+        rows += [[str(key), *(None for _ in names), _cell_value(v)] for key, v in single.items()]
+        names.append("value")
+    if rows:
+        columns = ["", *map(str, names)]
+        tables.append({"title": " / ".join(path), "columns": columns, "rows": rows})
     for key, child in tree.items():
-        if isinstance(child, dict) and str(key) not in flat:
+        if isinstance(child, dict) and key not in several:
             _tables(child, (*path, str(key)), tables)
 
 

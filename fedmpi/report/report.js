@@ -48,7 +48,12 @@
     while (b >= 1000 && i < 3) { b /= 1000; i++; }
     return `${fixed(b, i && b < 100 ? 1 : 0)} ${units[i]}`;
   }
+  // η_θ with its index below the line.
+  function indexed(node, text) {
+    text.split(/_(\p{L})(?!\p{L})/u).forEach((part, i) => (i % 2 ? make(node, "sub", {}, part) : node.append(part)));
+  }
   const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
+  const lossName = (loss) => ({ brier: "Brier score", "cross-entropy": "cross entropy" })[loss] || loss;
   const settingName = (s) => s || "one client with all rows";
   const runLabel = (section, run) =>
     [section.methods[run.method].label, run.setting, `seed ${run.seed}`].filter(Boolean).join(", ");
@@ -59,7 +64,8 @@
     const error = span / count / step;
     step *= error >= 7 ? 10 : error >= 3 ? 5 : error >= 1.5 ? 2 : 1;
     const found = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+    // + 0: a minus zero would be written as one.
+    for (let i = Math.ceil(low / step - 1e-9) + 0; i * step <= high + step * 1e-9; i++) found.push(i * step);
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     return found.map((value) => [value, fixed(value, digits)]);
   }
@@ -69,17 +75,26 @@
     measure.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
     return measure.measureText(text).width;
   }
-  function label(svg, attributes, text, room) {
-    let shown = text;
-    if (textWidth(text) > room) {
-      const letters = Array.from(text);
-      let keep = letters.length;
-      while (keep > 1 && textWidth(`${letters.slice(0, keep).join("")}…`) > room) keep--;
-      shown = `${letters.slice(0, keep).join("")}…`;
+  // One line, or two at a space, or without its middle: beginnings and ends tell groups apart.
+  function lines(text, room, height) {
+    if (textWidth(text) <= room) return [text];
+    const words = text.split(" ");
+    for (let n = words.length - 1; n > 0 && height >= 22; n--) {
+      const two = [words.slice(0, n).join(" "), words.slice(n).join(" ")];
+      if (two.every((line) => textWidth(line) <= room)) return two;
     }
-    const node = make(svg, "text", attributes, shown);
-    if (shown !== text) make(node, "title", {}, text);
-    return node;
+    const letters = Array.from(text);
+    let keep = letters.length - 1;
+    const cut = () => letters.slice(0, Math.ceil(keep / 2)).join("") + "…" + letters.slice(letters.length - Math.floor(keep / 2)).join("");
+    while (keep > 2 && textWidth(cut()) > room) keep--;
+    return [cut()];
+  }
+  // The name of a row that is `height` high around y, to the left of x.
+  function rowName(svg, x, y, text, height) {
+    const shown = lines(text, x, height);
+    const node = make(svg, "text", { "text-anchor": "end" });
+    shown.forEach((line, i) => make(node, "tspan", { x, y: y + 4 + (i - (shown.length - 1) / 2) * 11.5 }, line));
+    if (shown.join(" ") !== text) make(node, "title", {}, text);
   }
   const labelRoom = (names, width) => Math.min(Math.max(...names.map((n) => textWidth(n))) + 10, 0.42 * width);
 
@@ -148,17 +163,28 @@
     if (!panel.isConnected) { drawn.delete(panel); resized.unobserve(panel); return; }
     const entry = drawn.get(panel);
     entry.width = panel.clientWidth;
-    if (!entry.width) return;
-    entry.svg.replaceChildren();
-    const height = entry.draw(entry.svg, Math.max(240, entry.width));
-    entry.svg.setAttribute("viewBox", `0 0 ${Math.max(240, entry.width)} ${height}`);
+    if (entry.width) drawAt(entry, entry.width);
   }
+  function drawAt({ svg, draw }, room) {
+    const width = Math.max(225, room);
+    svg.replaceChildren();
+    svg.setAttribute("viewBox", `0 0 ${width} ${draw(svg, width)}`);
+  }
+  // On paper the panels are narrower: drawn for that width, their letters keep their size.
+  addEventListener("beforeprint", () => {
+    for (const [panel, entry] of drawn) {
+      const grid = panel.closest(".panels");
+      const half = panel.closest(".two") || grid.classList.contains("half");
+      drawAt(entry, half ? 335 : grid.classList.contains("one") ? 690 : 225);
+    }
+  });
+  addEventListener("afterprint", () => drawn.forEach((_, panel) => redraw(panel)));
   function figure(parent, { title, caption, kind }) {
     const card = make(parent, "figure", { class: "card", "data-figure": kind });
     const head = make(card, "div", { class: "head" });
     make(head, "h3", {}, title);
     const tools = make(head, "div", { class: "tools" });
-    if (caption) make(card, "figcaption", {}, caption);
+    if (caption) indexed(make(card, "figcaption"), caption);
     const panels = make(card, "div", { class: "panels" });
     const mine = [];
     return {
@@ -204,6 +230,10 @@
   };
   const markSample = (i) => (svg) => marker(svg, i, 14, 6, 4.4);
 
+  function tickText(svg, x, y, text, width) {
+    const half = textWidth(text) / 2;
+    make(svg, "text", { class: "quiet", x: Math.min(x, width - half - 1), y, "text-anchor": "middle" }, text);
+  }
   function xAxis(svg, ticksOf, x, top, bottom, name, left, right) {
     for (const [value, text] of ticksOf) {
       make(svg, "line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom });
@@ -226,13 +256,13 @@
     const sign = what === "risk" ? 1 : -1;
     const best = (others.length ? others : known).reduce((a, b) => (sign * b.stats[key][0] < sign * a.stats[key][0] ? b : a));
     const rank = what === "risk" ? "lowest" : "highest";
-    return `${rank} of the worst group: ${section.methods[best.method].label}, ${three(best.stats[key][0])}`;
+    return `${rank} worst-group ${what}: ${section.methods[best.method].label}, ${three(best.stats[key][0])}`;
   }
 
   function bars(section, parent, what, hidden, all) {
     const seeds = Math.max(...section.cells.map((c) => c.seeds.length));
     const spread = seeds > 1 ? "Error bars: standard deviation over the seeds." : "One seed each, so no error bars.";
-    const unit = what === "risk" ? `test risk${section.loss ? ` (${section.loss})` : ""}` : "test accuracy";
+    const unit = what === "risk" ? `test risk${section.loss ? ` (${lossName(section.loss)})` : ""}` : "test accuracy";
     const fig = figure(parent, {
       kind: `bars-${what}`,
       title: what === "risk" ? "Test risk of the worst, the average and the best group" : "Test accuracy of the worst, the average and the best group",
@@ -266,7 +296,7 @@
         const fills = new Map(shown.map((b) => [b.key, fill(svg, b)]));
         cells.forEach((cell, m) => {
           const y0 = 4 + m * rowHeight + gap / 2, middle = y0 + (rowHeight - gap) / 2;
-          label(svg, { x: left - 8, y: middle + 4, "text-anchor": "end" }, names[m], left - 8);
+          rowName(svg, left - 8, middle, names[m], rowHeight);
           if (!cell) return make(svg, "text", { class: "quiet", x: left + 6, y: middle + 4 }, "no run");
           shown.forEach((b, i) => {
             const p = cell.stats[`${b.key}_${what}`];
@@ -304,30 +334,32 @@
     const shadow = { has: (i) => hidden.has(items[i].i), add: (i) => hidden.add(items[i].i), delete: (i) => hidden.delete(items[i].i) };
     fig.card.insertBefore(legend(fig.card, items, shadow, all, "methods"), fig.panels);
     const values = section.cells.flatMap((c) => c.groups[key]).filter(Boolean).map((p) => p[0] + (p[1] || 0));
-    const high = key === "risk" ? Math.max(...values) : Math.min(1, Math.max(...values, ...(priors || [])) * 1.02);
+    const high = key === "risk" ? Math.max(...values) * 1.02 : Math.min(1, Math.max(...values, ...(priors || [])) * 1.02);
     for (const setting of settings) {
       const cells = cellsOf(section, setting).filter((c) => c && c.groups[key].some(Boolean));
       fig.panel(section.settings.length > 1 || setting ? settingName(setting) : "", null, `${unit} by group, ${settingName(setting)}`, (svg, width) => {
         const names = section.groups;
         const left = labelRoom(names, width), right = width - 12;
-        const x = (v) => left + ((right - left) * Math.max(0, v)) / high;
+        const x = (v) => left + ((right - left) * Math.min(high, Math.max(0, v))) / high;
         const shown = cells.filter((c) => !hidden.has(c.method));
-        const rowHeight = Math.max(16, shown.length * 8 + 10);
+        // A method keeps its place in the row, in every setting.
+        const places = section.methods.map((_, m) => m).filter((m) => used[m] && !hidden.has(m));
+        const rowHeight = Math.max(22, places.length * 8 + 10);
         const bottom = rowHeight * names.length + 4;
         xAxis(svg, ticks(0, high, width < 330 ? 3 : 4), x, 0, bottom, unit, left, right);
         names.forEach((name, a) => {
           const y0 = 2 + a * rowHeight;
           if (a) make(svg, "line", { class: "grid", x1: left, x2: right, y1: y0, y2: y0 });
-          label(svg, { x: left - 8, y: y0 + rowHeight / 2 + 4, "text-anchor": "end" }, name, left - 8);
+          rowName(svg, left - 8, y0 + rowHeight / 2, name, rowHeight);
           if (priors) {
             const tick = make(svg, "line", { x1: x(priors[a]), x2: x(priors[a]), y1: y0 + 3, y2: y0 + rowHeight - 3, style: "stroke:var(--muted);stroke-width:3" });
             hover(tick, name, () => [["share of the training rows", three(priors[a])]]);
           }
-          shown.forEach((cell, i) => {
+          shown.forEach((cell) => {
             const p = cell.groups[key][a];
             if (!p) return;
-            const y = y0 + rowHeight / 2 + (i - (shown.length - 1) / 2) * 8;
-            if (p[1] != null) make(svg, "path", { class: "error", d: `M${x(p[0] - p[1])} ${y}H${x(p[0] + p[1])}` });
+            const y = y0 + rowHeight / 2 + (places.indexOf(cell.method) - (places.length - 1) / 2) * 8;
+            if (p[1] != null) make(svg, "path", { class: "error", d: `M${x(p[0] - p[1])} ${y}H${x(p[0] + p[1])}`, style: `stroke:${colour(cell.method)}` });
             const mark = marker(svg, cell.method, x(p[0]), y, 4, { class: "mark", "data-group": name });
             hover(mark, name, () => [[section.methods[cell.method].label, pair(p, (v) => fixed(v, 4))], ...(priors ? [["share of the training rows", three(priors[a])]] : [])]);
           });
@@ -348,7 +380,7 @@
     const values = shown.flatMap((s) => s.values).filter((v) => v != null);
     const max = high ?? Math.max(1e-9, ...values) * 1.03;
     let min = low ?? Math.min(...values);
-    if (low == null && (!(min > 0.4 * max) || !values.length)) min = 0;
+    if (low == null) min = min > 0.4 * max ? min - 0.04 * (max - min) : 0;
     const yTicks = ticks(min, max, 5);
     const left = Math.max(...yTicks.map(([, t]) => textWidth(t))) + 26, right = width - 12;
     const x = (v) => left + ((right - left) * (v - xs[0])) / (xs[xs.length - 1] - xs[0] || 1);
@@ -358,7 +390,7 @@
       make(svg, "text", { class: "quiet", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, text);
     }
     for (const [value, text] of xTicks || ticks(xs[0], xs[xs.length - 1], width < 400 ? 4 : 6))
-      make(svg, "text", { class: "quiet", x: x(value), y: bottom + 15, "text-anchor": "middle" }, text);
+      tickText(svg, x(value), bottom + 15, text, width);
     make(svg, "text", { class: "quiet", x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, xName);
     make(svg, "text", { class: "quiet", transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yName);
     if (behind) behind(x, y, bottom, top);
@@ -418,12 +450,14 @@
 
   function hypothesis(section, parent, panels, caption) {
     const fig = figure(parent, { kind: "hypothesis", title: "What was learned: h(x) beside the best answer for each group", caption });
-    const optima = Object.entries(section.optima).map(([name, values], a) => ({ label: `best for ${name}`, values, i: a, plain: true, colour: a ? "var(--c0)" : "var(--c1)", dash: a ? "2 3" : "7 4", width: 2.4 }));
     const learned = panels.flatMap((p) => p.curves.map((c) => c.i)).filter((i, n, all) => all.indexOf(i) === n).sort((a, b) => a - b);
     const single = learned.length === 1;
-    const style = (i) => (single ? { colour: "var(--fg)", dash: "", width: 2.4, plain: true } : {});
+    // Beside several methods, whose colours they would share, the optima are grey.
+    const ink = single ? ["var(--c1)", "var(--c0)"] : ["var(--muted)", "var(--muted)"];
+    const optima = Object.entries(section.optima).map(([name, values], a) => ({ label: `best for ${name}`, values, i: a, plain: true, colour: ink[a % 2], dash: a ? "2 3" : "8 4", width: 2.6 }));
+    const style = single ? { colour: "var(--fg)", dash: "", width: 2.4, plain: true } : {};
     const items = [
-      ...optima.map((s) => ({ label: s.label, sample: (svg) => make(svg, "path", { d: "M0 6H28", "stroke-dasharray": s.dash, style: `stroke:${s.colour};stroke-width:2.4` }) })),
+      ...optima.map((s) => ({ label: s.label, sample: (svg) => make(svg, "path", { d: "M0 6H28", "stroke-dasharray": s.dash, style: `stroke:${s.colour};stroke-width:2.6` }) })),
       ...learned.map((i) => ({ label: `h(x) of ${section.methods[i].label}`, sample: single ? (svg) => make(svg, "path", { d: "M0 6H28", style: "stroke:var(--fg);stroke-width:2.4" }) : lineSample(i) })),
       { label: "density of x, in both groups", fixed: true, sample: (svg) => make(svg, "path", { d: "M2 12C9 12 9 1 14 1S19 12 26 12Z", style: "fill:var(--line)" }) },
     ];
@@ -432,7 +466,7 @@
     for (const panel of panels) {
       const series = [...optima, ...learned.map((i) => {
         const found = panel.curves.find((c) => c.i === i);
-        return { label: `h, ${section.methods[i].label}`, i, values: found ? found.values : [], ...style(i) };
+        return { label: `h, ${section.methods[i].label}`, i, values: found ? found.values : [], ...style };
       })];
       fig.panel(panel.title, null, "P(Y = 1 | x): learned, and best for each group", (svg, width) => curves(svg, width, {
         x: DATA.grid, series, hidden, low: 0, high: 1, xName: "x", yName: "P(Y = 1 | x)", xTicks: [-3, -2, -1, 0, 1, 2, 3].map((v) => [v, String(v)]),
@@ -456,7 +490,7 @@
       const w = (right - left) / clients, h = Math.max(12, Math.min(26, 220 / groups.length)), bottom = top + h * groups.length;
       const gapX = w > 6 ? 1 : 0, gapY = h > 12 ? 1 : 0.5, levels = Array.from({ length: 25 }, () => "");
       groups.forEach((name, a) => {
-        label(svg, { x: left - 8, y: top + h * (a + 0.5) + 4, "text-anchor": "end" }, name, left - 8);
+        rowName(svg, left - 8, top + h * (a + 0.5), name, h);
         partition.counts[a].forEach((count, k) => {
           const share = count / (partition.sizes[k] || 1);
           const level = share > 0 ? Math.max(1, Math.round(24 * share)) : 0;
@@ -469,9 +503,9 @@
       for (const [value, text] of numbers) make(svg, "text", { class: "quiet", x: left + (value + 0.5) * w, y: bottom + 14, "text-anchor": "middle" }, text);
       make(svg, "text", { class: "quiet", x: (left + right) / 2, y: bottom + 30, "text-anchor": "middle" }, "client");
       const scale = Math.min(150, (right - left) / 2);
-      for (let level = 0; level <= 24; level++) make(svg, "rect", { x: right - scale + (scale * level) / 25, y: bottom + 40, width: scale / 25 + 0.3, height: 8, style: level ? `fill:var(--heat);fill-opacity:${0.06 + (0.94 * level) / 24}` : "fill:var(--grid);fill-opacity:.5" });
-      make(svg, "text", { class: "quiet", x: right - scale - 5, y: bottom + 48, "text-anchor": "end" }, "share 0");
-      make(svg, "text", { class: "quiet", x: right, y: bottom + 62, "text-anchor": "end" }, "1");
+      for (let level = 0; level <= 24; level++) make(svg, "rect", { x: right - 12 - scale + (scale * level) / 25, y: bottom + 38, width: scale / 25 + 0.3, height: 8, style: level ? `fill:var(--heat);fill-opacity:${0.06 + (0.94 * level) / 24}` : "fill:var(--grid);fill-opacity:.5" });
+      make(svg, "text", { class: "quiet", x: right - scale - 18, y: bottom + 46, "text-anchor": "end" }, "share 0");
+      make(svg, "text", { class: "quiet", x: right, y: bottom + 46, "text-anchor": "end" }, "1");
       svg.onpointermove = svg.onpointerdown = (event) => {
         const box = svg.getBoundingClientRect(), f = width / box.width;
         const k = Math.floor(((event.clientX - box.left) * f - left) / w), a = Math.floor(((event.clientY - box.top) * f - top) / h);
@@ -480,14 +514,27 @@
         tip(event, `client ${k}`, [[groups[a], `${whole(n)} of ${plural(all, "row")}`], ["share", three(all ? n / all : 0)]]);
       };
       svg.onpointerleave = hideTip;
-      return bottom + 66;
+      return bottom + 52;
     });
   }
 
   /* ---- where the time went ---- */
 
+  // At most `count` columns, each the mean of its rows: more could not be told apart.
+  function binned({ round, time }, count) {
+    const size = Math.ceil(round.length / count);
+    const starts = round.map((_, n) => n).filter((n) => n % size === 0);
+    const mean = (values) => starts.map((n) => {
+      const part = values.slice(n, n + size);
+      return part.reduce((s, v) => s + (v || 0), 0) / part.length;
+    });
+    return {
+      round: starts.map((n) => round[Math.min(n + size, round.length) - 1]),
+      time: Object.fromEntries(TIMES.map((t) => [t.key, mean(time[t.key])])),
+    };
+  }
   function times(parent, history) {
-    const { round, time } = history;
+    const { round, time } = binned(history, 120);
     const sums = round.map((_, n) => TIMES.reduce((s, t) => s + (time[t.key][n] || 0), 0));
     const spans = round.map((r, n) => r - (n ? round[n - 1] : 0));
     const total = sums.reduce((s, v, n) => s + v * spans[n], 0) || 1;
@@ -496,7 +543,7 @@
     // The first round warms up and would flatten all others.
     const rest = sums.length > 3 ? sums.slice(1) : sums;
     const high = Math.max(1e-9, ...rest) * 1.05;
-    const off = sums[0] > high ? ` Round 1 took ${seconds(sums[0])}, beyond the scale.` : "";
+    const off = sums[0] > high ? ` The first column, ${round[0] > 1 ? `rounds 1–${whole(round[0])}` : "round 1"}, took ${seconds(sums[0])}, beyond the scale.` : "";
     const fig = figure(parent, { kind: "time", title: "Where the time of a round went", caption: `${words}. Wait: the mean client rank for the slowest.${off}` });
     const hidden = new Set();
     fig.card.insertBefore(legend(fig.card, TIMES.map((t) => ({ label: t.label, sample: swatch(t) })), hidden, fig.redraw, "parts"), fig.panels);
@@ -512,7 +559,7 @@
         make(svg, "line", { class: "grid", x1: left, x2: right, y1: y(value / f), y2: y(value / f) });
         make(svg, "text", { class: "quiet", x: left - 6, y: y(value / f) + 4, "text-anchor": "end" }, text);
       }
-      for (const [value, text] of ticks(first, last, width < 400 ? 4 : 6)) make(svg, "text", { class: "quiet", x: x(value), y: bottom + 15, "text-anchor": "middle" }, text);
+      for (const [value, text] of ticks(first, last, width < 400 ? 4 : 6)) tickText(svg, x(value), bottom + 15, text, width);
       make(svg, "text", { class: "quiet", x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, "round");
       make(svg, "text", { class: "quiet", transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, inMs ? "ms a round" : "s a round");
       const base = round.map(() => 0);
@@ -536,7 +583,7 @@
         return n < 0 ? round.length - 1 : n;
       }, round.length, (n, event) => {
         if (n == null) return hideTip();
-        const title = from(n) === round[n] || history.rows > round.length ? `round ${whole(round[n])}` : `rounds ${whole(from(n))}–${whole(round[n])}, each`;
+        const title = from(n) === round[n] ? `round ${whole(round[n])}` : `rounds ${whole(from(n))}–${whole(round[n])}, each`;
         tip(event, title, [...TIMES.map((t) => [t.label, seconds(time[t.key][n])]), ["in all", seconds(sums[n])]]);
       }, x, round);
       return height;
@@ -661,7 +708,7 @@
         { label: "setting", get: (c) => c.setting || "–" },
         { label: "seeds", number: true, get: (c) => c.seeds.length },
         meanColumn("worst risk", (c) => c.stats.worst_risk),
-        { label: "worst group", get: (c) => c.worst_groups.join(" / ") },
+        { label: "worst group", get: (c) => c.worst_groups.join(" / "), class: () => "name" },
         meanColumn("average risk", (c) => c.stats.average_risk),
         meanColumn("best risk", (c) => c.stats.best_risk),
         meanColumn("worst accuracy", (c) => c.stats.worst_accuracy),
@@ -707,7 +754,7 @@
     const facts = make(parent, "dl", { class: "facts" });
     for (const [name, value] of run.facts) {
       const pairOf = make(facts, "div");
-      make(pairOf, "dt", {}, name);
+      indexed(make(pairOf, "dt"), name);
       make(pairOf, "dd", {}, value);
     }
     for (const note of run.notes) make(parent, "p", { class: "note" }, note);
@@ -743,23 +790,13 @@
   }
 
   function history(section, run, parent) {
-    const hidden = new Set(), figures = [];
-    const box = make(parent, "div", { class: "card" });
-    make(box, "h3", {}, "Over the rounds");
-    make(box, "p", { class: "note" }, "The groups can be shown and hidden, here for both figures.");
-    legend(box, section.groups.map((label, i) => ({ label, sample: lineSample(i) })), hidden, () => figures.forEach((f) => f.redraw()), "groups");
-    const two = make(parent, "div", { class: "two" });
-    for (const [kind, title, caption, yName] of [
-      ["risk", "Training risk of each group", "Of the θ that a round began with.", "training risk"],
-      ["weight", "Weight of each group", "Where the adversary puts its weight.", "weight μ"],
-    ]) {
-      if (!run.history[kind]) {
-        if (kind === "weight") make(box, "p", { class: "note" }, "This method has no weights of groups.");
-        continue;
-      }
-      const fig = figure(two, { kind: `history-${kind}`, title, caption });
-      figures.push(fig);
-      fig.panel("", null, `${yName} of each group over the rounds`, (svg, width) => curves(svg, width, {
+    const hidden = new Set();
+    const caption = run.history.weight ? "Risks are of the θ that a round began with; weights are the adversary's." : "Risks are of the θ that a round began with. This method has no weights of groups.";
+    const fig = figure(parent, { kind: "history", title: "Each group over the rounds", caption });
+    fig.card.insertBefore(legend(fig.card, section.groups.map((label, i) => ({ label, sample: lineSample(i) })), hidden, fig.redraw, "groups"), fig.panels);
+    for (const [kind, title, yName] of [["risk", "Training risk", "training risk"], ["weight", "Weight", "weight μ"]]) {
+      if (!run.history[kind]) continue;
+      fig.panel(title, null, `${yName} of each group over the rounds`, (svg, width) => curves(svg, width, {
         x: run.history.round, series: section.groups.map((label, i) => ({ label, i, values: run.history[kind][i] })), hidden,
         low: kind === "weight" ? 0 : null, xName: "round", yName, tipTitle: (r) => `round ${whole(r)}`,
       }));
@@ -784,7 +821,7 @@
       const seeds = [...new Set(section.runs.map((r) => r.seed))];
       make(box, "p", { class: "sub" }, [
         plural(section.runs.length, "run"), plural(section.methods.length, "method"), section.settings.filter(Boolean).join(", "),
-        plural(seeds.length, "seed"), plural(section.groups.length, "group"), section.loss,
+        plural(seeds.length, "seed"), plural(section.groups.length, "group"), lossName(section.loss),
       ].filter(Boolean).join(" · "));
     }
     for (const note of section.notes) make(box, "p", { class: "note" }, note);
