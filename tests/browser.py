@@ -101,9 +101,7 @@ class Browser:
         """A real click in the middle of the element."""
         x, y = self.place(selector, number)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def point(self, selector: str, number: int = 0) -> None:
         """Move the mouse over the middle of the element."""

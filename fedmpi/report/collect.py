@@ -257,7 +257,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         try:
             h = [_short(value) for value in learned(record)]
         except UserError as error:
-            notes.append(f"{str(error)[:1].upper()}{str(error)[1:]}.")
+            notes.append(str(error))
     return {
         "name": record.folder.resolve().name,
         "path": str(record.folder),

@@ -189,7 +189,7 @@ def _groups(section: dict, key: str, unit: str) -> Any:
             )
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel(unit)
-    axes[0].set_xlim(left=min(0.0, axes[0].get_xlim()[0]))
+    axes[0].set_xlim(left=-0.03 * axes[0].get_xlim()[1])  # a marker at 0 is seen whole
     axes[0].set_yticks(range(len(groups)), [_plain(name) for name in groups])
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
     figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=4)

@@ -24,10 +24,10 @@ def learned(record: Record) -> list[float]:
     name = record.config.get("model", "")
     if name not in models.MODELS:
         # A folder from elsewhere must not choose what is imported here.
-        raise UserError(f"h(x) is drawn for fedmpi's own models, not {name}")
+        raise UserError(f"h(x) is not drawn: it is for fedmpi's own models, and this is {name}.")
     path = record.folder / "model.pt"
     if not path.is_file():
-        raise UserError("there is no model.pt, so h(x) is not drawn")
+        raise UserError("h(x) is not drawn: there is no model.pt.")
     import torch
 
     try:
@@ -39,4 +39,4 @@ def learned(record: Record) -> list[float]:
             return torch.softmax(module(x), dim=1)[:, 1].tolist()
     except Exception as error:  # whatever a damaged file makes torch raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"model.pt cannot be used, so h(x) is not drawn: {reason}") from None
+        raise UserError(f"h(x) is not drawn: model.pt cannot be used ({reason}).") from None

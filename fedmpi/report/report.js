@@ -175,7 +175,7 @@
     for (const [panel, entry] of drawn) {
       const grid = panel.closest(".panels");
       const half = panel.closest(".two") || grid.classList.contains("half");
-      drawAt(entry, half ? 335 : grid.classList.contains("one") ? 690 : 225);
+      drawAt(entry, half ? 490 : grid.classList.contains("one") ? 1000 : 320);
     }
   });
   addEventListener("afterprint", () => drawn.forEach((_, panel) => redraw(panel)));
@@ -662,7 +662,7 @@
     fillBody();
     return card;
   }
-  // The clipboard may be refused (file://, old browsers): then the old way, then by hand.
+  // The clipboard may be refused (a page from a file, an old browser): then the old way, then by hand.
   async function copy(text, card) {
     card.querySelector(".by-hand")?.remove();
     try {
@@ -708,7 +708,7 @@
         { label: "setting", get: (c) => c.setting || "–" },
         { label: "seeds", number: true, get: (c) => c.seeds.length },
         meanColumn("worst risk", (c) => c.stats.worst_risk),
-        { label: "worst group", get: (c) => c.worst_groups.join(" / "), class: () => "name" },
+        { label: "worst group", get: (c) => c.worst_groups.join(" / ") },
         meanColumn("average risk", (c) => c.stats.average_risk),
         meanColumn("best risk", (c) => c.stats.best_risk),
         meanColumn("worst accuracy", (c) => c.stats.worst_accuracy),
