@@ -2,7 +2,6 @@
 
 import csv
 import io
-import shutil
 
 import pytest
 from browser import Browser, chromium
@@ -41,10 +40,9 @@ def count(browser, selector: str) -> int:
     return browser.run(f"document.querySelectorAll({selector!r}).length")
 
 
-def test_a_set_of_runs(browser, show, runs, made):
+def test_a_set_of_runs(browser, show, runs, nasty):
     (runs / "claims.json").write_text('[{"claim": 1, "title": "t", "verdict": "pass"}]')
-    own = shutil.copytree(made / "nasty", runs / "nasty")
-    file = show(runs, own)
+    file = show(runs, nasty)
     assert count(browser, "section") == 2
     first = 'section[data-dataset="synthetic"] '
     risk, accuracy = f'{first}[data-figure="bars-risk"] ', f'{first}[data-figure="bars-accuracy"] '
