@@ -30,7 +30,9 @@
     if (parent) parent.append(node);
     return node;
   }
-  const fixed = (x, digits) => (x == null ? "–" : x.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+  // Kept, because to make one takes longer than to draw a bar.
+  const formats = Array.from({ length: 13 }, (_, n) => new Intl.NumberFormat("en-US", { minimumFractionDigits: n, maximumFractionDigits: n }));
+  const fixed = (x, digits) => (x == null ? "–" : formats[Math.min(12, digits)].format(x));
   const whole = (x) => fixed(x, 0);
   // Three decimals for shares and risks; more where that would leave nothing to see.
   const three = (x) => (x != null && x !== 0 && Math.abs(x) < 0.001 ? x.toPrecision(2) : fixed(x, 3));
@@ -71,10 +73,9 @@
   }
 
   const measure = document.createElement("canvas").getContext("2d");
-  function textWidth(text, size = 11) {
-    measure.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
-    return measure.measureText(text).width;
-  }
+  // Asked for once: the answer makes the browser work out all styles anew.
+  measure.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  const textWidth = (text) => measure.measureText(text).width;
   // One line, or two at a space, or without its middle: beginnings and ends tell groups apart.
   function lines(text, room, height) {
     if (textWidth(text) <= room) return [text];
