@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TEST = "0.2"
 MOST_LABELS = 1000
+SEPARATOR = " / "
+"""Between the values that a group's name is made of."""
 
 
 class CsvFile(Dataset):
@@ -50,6 +52,17 @@ class CsvFile(Dataset):
             digest.update(hashlib.sha256(content_of(path)).digest())
         stem = re.sub(r"[^\w.-]+", "-", self.path.stem)[:40]
         return f"csv-{stem}-{digest.hexdigest()[:12]}"
+
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The group columns but the target; None where a value has the separator in it."""
+        places = [i for i, name in enumerate(options.group) if name != options.target]
+        parts = [name.split(SEPARATOR) for name in groups]
+        if not places or any(len(values) != len(options.group) for values in parts):
+            return None
+        values = tuple(SEPARATOR.join(part[i] for i in places) for part in parts)
+        return SEPARATOR.join(options.group[i] for i in places), values
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         from fedmpi.datasets.table import encode
@@ -199,7 +212,7 @@ def groups_of(frame: "pd.DataFrame", columns: tuple[str, ...]) -> tuple[np.ndarr
             "possible."
         )
     names = [
-        " / ".join(values[code] for code, (_, values) in zip(row, parts, strict=True))
+        SEPARATOR.join(values[code] for code, (_, values) in zip(row, parts, strict=True))
         for row in observed
     ]
     return group.reshape(-1), names
