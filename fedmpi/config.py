@@ -131,12 +131,6 @@ def parser() -> argparse.ArgumentParser:
         "configuration is printed at the start.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
     )
-    add_options(p)
-    return p
-
-
-def add_options(p: argparse.ArgumentParser) -> None:
-    """Give `p` the options of fedmpi.train."""
     g = p.add_argument_group("what to train")
     g.add_argument("--dataset", required=True, help="a name of `fedmpi.data list`, or csv:FILE")
     g.add_argument("--setting", default="ESG", help="who holds which group: ESG, PSG, SSG (ESG)")
@@ -183,6 +177,37 @@ def add_options(p: argparse.ArgumentParser) -> None:
     g.add_argument("--micro-batch", type=int, help="rows of one pass (as suits the model)")
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
+    return p
+
+
+class Refused(argparse.Action):
+    """An option of fedmpi.train that another program has no use for, or has otherwise."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[override]
+        parser.error(f"{option_string} is not for {parser.prog.rpartition('.')[2]}: {self.const}")
+
+
+def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.ArgumentParser:
+    """A parser with the options of fedmpi.train but those of `instead`, which says what is."""
+    p = Parser(
+        prog=prog,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[parser()],
+        conflict_handler="resolve",
+        allow_abbrev=False,
+    )
+    for name, hint in instead.items():
+        p.add_argument(
+            name,
+            action=Refused,
+            nargs="*",
+            const=hint,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
+    return p
 
 
 def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:

@@ -60,7 +60,8 @@ def lookup(
     """The number that the paper prints for this, or None.
 
     Where the paper names no parameter (it tuned it), any value of ours is compared; where it names
-    one, only the same. (What TERM's t tilts it does not say: both of ours are compared.) The tables of LocalFedMinMax are asked where the main ones have no answer.
+    one, only the same. (What TERM's t tilts it does not say: both of ours are compared.) The
+    tables of LocalFedMinMax are asked where the main ones have no answer.
     """
     for name in (dataset, dataset + LOCAL_GLOBAL):
         for number in printed(kind):
