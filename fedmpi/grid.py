@@ -17,7 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmpi import datasets
 from fedmpi.config import Config
+from fedmpi.datasets.options import options_from
+from fedmpi.datasets.prepared import prepare
 from fedmpi.display import Progress, at_terminal, say
 from fedmpi.errors import UserError
 from fedmpi.layout import assign_clients
@@ -97,6 +100,8 @@ def run_grid(
     number = world.rank * teams // world.size
     team = world if teams == 1 else Ranks(world.comm.Split(number, world.rank), math.inf)
     shares = assign_clients(np.array([plan.passes for plan in waiting]), teams) if waiting else []
+    if teams > 1:
+        world.on_server(lambda: prepare_all(waiting))
     if waiting:
         progress = GridProgress(kind if world.is_server else "none", plans, teams)
         members = Members(team)
@@ -116,6 +121,13 @@ def run_grid(
         for plan in waiting:
             plan.config.force = False  # it has been
             look(plan)
+
+
+def prepare_all(plans: list[Plan]) -> None:
+    """Prepare the data before several teams would, each."""
+    for plan in plans:
+        c = plan.config
+        prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c))
 
 
 def run_one(members: Members, plan: Plan, progress: GridProgress) -> None:
@@ -247,7 +259,15 @@ class GridProgress(Progress):
     def _learn(self, plan: Plan, seconds: float) -> None:
         self.seconds_a_pass.setdefault(plan.config.method, []).append(seconds / plan.passes)
 
+    def _look_at_others(self) -> None:
+        """What the other teams have finished is on the disk; all is looked at again at the end."""
+        for plan in self.plans:
+            if not (plan.finished or plan is self.current or plan.config.force):
+                plan.finished = (plan.folder / "result.json").exists()
+
     def _show(self, plan: Plan, what: str, done: bool = False) -> None:
+        if self.teams > 1:
+            self._look_at_others()
         over = sum(p.finished or p.failure is not None for p in self.plans)
         seconds = self.seconds_left()
         left = f"about {duration(seconds)} left" if seconds is not None else "time left unknown"
