@@ -103,6 +103,9 @@ def run_grid(
     if teams > 1:
         world.on_server(lambda: prepare_all(waiting))
     if waiting:
+        import fedmpi.job  # noqa: F401  torch with it, now that the command line is known to be good
+
+        gc.freeze()  # what is imported stays: no need to go through it after every run
         progress = GridProgress(kind if world.is_server else "none", plans, teams)
         members = Members(team)
         for i in shares[number]:
@@ -132,7 +135,7 @@ def prepare_all(plans: list[Plan]) -> None:
 
 def run_one(members: Members, plan: Plan, progress: GridProgress) -> None:
     """One run, on the ranks of the team that it can use; the others wait."""
-    from fedmpi.job import Job  # torch is imported here, once the command line is known to be good
+    from fedmpi.job import Job
 
     c, why = plan.config, None
     ranks = members.first(c)

@@ -19,6 +19,7 @@ import copy
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ EXTRA = {"synthetic": ("qfedavg,q=5",)}
 LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
 SETTINGS = ("ESG", "SSG", "PSG")
 DEFAULT_CLIENTS = 40
+TABLES_EVERY = 60.0
 QUICK_ROWS = 4000
 """To train and to test in a quick look, where an image costs as much as a thousand people."""
 
@@ -72,8 +74,17 @@ def main() -> int:
 
         write_results(request.output, plans, request.quick)
 
+    written = time.monotonic()
+
+    def write_now_and_then() -> None:
+        nonlocal written
+        if time.monotonic() - written > TABLES_EVERY:
+            write()
+            written = time.monotonic()
+
     if not request.tables_only:
-        run_grid(world, plans, request.options.progress, request.at_once, after=write)
+        kind, at_once = request.options.progress, request.at_once
+        run_grid(world, plans, kind, at_once, after=write_now_and_then)
     failed = world.on_server(lambda: conclude(request, plans, write))
     return 1 if failed else 0
 

@@ -64,11 +64,15 @@ def lookup(
     tables of LocalFedMinMax are asked where the main ones have no answer.
     """
     for name in (dataset, dataset + LOCAL_GLOBAL):
-        for number in printed(kind):
-            same = (number.dataset, number.clients, number.setting, number.method, number.group)
-            if same == (name, clients, setting, method, group) and number.parameter in (
-                "",
-                parameter.partition(",")[0],
-            ):
+        for named in ("", parameter.partition(",")[0]):
+            number = _index(kind).get((name, clients, setting, method, named, group))
+            if number:
                 return number
     return None
+
+
+@cache
+def _index(kind: str) -> dict[tuple, Printed]:
+    return {
+        (p.dataset, p.clients, p.setting, p.method, p.parameter, p.group): p for p in printed(kind)
+    }
