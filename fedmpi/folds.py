@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import ModuleType
 
 import numpy as np
 
@@ -18,6 +19,17 @@ def read_fold(text: str) -> tuple[int, int]:
     return number, parts
 
 
+def model_selection() -> ModuleType:
+    """scikit-learn's folds and grids; imported here, because only the server needs them."""
+    try:
+        import sklearn.model_selection
+    except ImportError:
+        raise UserError(
+            "cross-validation needs scikit-learn: pip install 'fedmpi[tune]'."
+        ) from None
+    return sklearn.model_selection
+
+
 def split_fold(
     rows: np.ndarray, group_of_row: np.ndarray, groups: tuple[str, ...], fold: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -26,8 +38,7 @@ def split_fold(
     The test rows have no part in it. What the inputs were standardised with is of all training
     rows, also of those that validate: their mean and deviation, and no label.
     """
-    from sklearn.model_selection import StratifiedKFold  # here: only the server splits
-
+    StratifiedKFold = model_selection().StratifiedKFold
     number, parts = read_fold(fold)
     group = group_of_row[rows]
     sizes = np.bincount(group, minlength=len(groups))

@@ -6,6 +6,7 @@ Starting the ranks is paid once. Each run has the ranks that it can use, and the
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
@@ -57,27 +58,42 @@ class Plan:
 
 
 def look(plan: Plan) -> None:
-    """See what of `plan` is on the disk. A finished run of another configuration is refused."""
-    c, folder = plan.config, RunFolder(plan.folder)
-    plan.failure = None
+    """See what of `plan` is on the disk.
+
+    A run of another configuration in its place is refused, unless that has failed: then this one
+    takes its place.
+    """
+    c, plan.failure = plan.config, None
     if c.force:
         return
-    plan.finished = folder.finished(c.science()) is not None
-    c.resume = not plan.finished and (plan.folder / "checkpoint.pt").exists()
-    if not plan.finished and (plan.folder / "result.json").exists():
-        there = read_record(plan.folder).config.get("science", {})
+    failed = _read(plan.folder / FAILED)
+    plan.finished = RunFolder(plan.folder).finished(c.science()) is not None
+    checkpoint, result = (plan.folder / name for name in ("checkpoint.pt", "result.json"))
+    if not plan.finished and (checkpoint.exists() or result.exists()):
         ours = json.loads(json.dumps(c.science()))
+        there = _read(plan.folder / "config.json").get("science", {})
         what = ", ".join(
             f"{name} {there.get(name)}, not {ours[name]}"
             for name in ours
             if there.get(name) != ours[name]
         )
-        raise UserError(
-            f"{plan.folder} holds a finished run of another configuration ({what}): give another "
-            "--output, or --force to run it again."
-        )
-    if not plan.finished and (plan.folder / FAILED).exists():
-        plan.failure = json.loads((plan.folder / FAILED).read_text(encoding="utf-8"))["why"]
+        if what and not failed:
+            state = "a finished" if result.exists() else "an unfinished"
+            raise UserError(
+                f"{plan.folder} holds {state} run of another configuration ({what}): give another "
+                "--output, or --force to replace it."
+            )
+        c.force = bool(what)
+        c.resume = not what
+    if not plan.finished:
+        plan.failure = failed.get("why")
+
+
+def _read(path: Path) -> dict:
+    """A JSON file, empty if it is not there or not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return {}
 
 
 def run_grid(

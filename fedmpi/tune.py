@@ -170,13 +170,13 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
 
 def plan_choices(request: Request) -> list[Choice]:
     """Every point of the grid, a run for each fold."""
-    from sklearn.model_selection import ParameterGrid  # here: only the server plans
-
     from fedmpi.config import resolve_options
+    from fedmpi.folds import model_selection
     from fedmpi.grid import Plan
 
+    values = {name: list(values) for name, values in request.grid.items()}
     choices = []
-    for point in ParameterGrid({name: list(values) for name, values in request.grid.items()}):
+    for point in model_selection().ParameterGrid(values):
         options = {name: point[name] for name in request.grid}
         label = "-".join(f"{name}={value:g}" for name, value in options.items())
         plans = []

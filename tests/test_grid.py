@@ -108,13 +108,27 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_theta(plan, tmp_path):
     assert np.array_equal(runs[0].theta("averaged"), runs[1].theta("averaged"))
 
 
-def test_a_finished_run_of_another_configuration_is_refused_before_anything_runs(plan):
+def test_a_finished_run_of_another_configuration_is_refused_before_anything_runs(plan, tmp_path):
     run_grid(world(), [plan("run", "--rounds", 3)], "none")
-    with pytest.raises(UserError, match=r"rounds 3, not 4\).*--force"):
+    with pytest.raises(UserError, match=r"a finished run .*rounds 3, not 4\).*--force"):
+        plan("run", "--rounds", 4)
+    (tmp_path / "run/result.json").rename(tmp_path / "run/checkpoint.pt")
+    with pytest.raises(UserError, match="an unfinished run of another"):
         plan("run", "--rounds", 4)
     forced = plan("run", "--rounds", 4, "--force")
     run_grid(world(), [forced], "none")
     assert forced.finished and forced.record().result["rounds"] == 4
+
+
+def test_a_failed_run_gives_way_to_one_with_other_options(plan, tmp_path):
+    bad = ["--checkpoint-every", 1, "--rounds", 30]
+    run_grid(world(), [plan("run", *bad, "--lr", 1e200)], "none")
+    assert (tmp_path / "run/checkpoint.pt").exists() and (tmp_path / "run/failed.json").exists()
+    better = plan("run", "--rounds", 3)
+    run_grid(world(), [better], "none")
+    assert better.finished and {p.name for p in (tmp_path / "run").iterdir()} == {
+        *("config.json", "history.csv", "model.pt", "partition.npz", "result.json"),
+    }
 
 
 def test_no_tensor_of_a_run_outlives_it(plan):
