@@ -154,6 +154,7 @@ def run_one(members: Members, plan: Plan, progress: GridProgress) -> None:
     from fedmpi.job import Job
 
     c, why = plan.config, None
+    c.progress = "none"  # of its own
     ranks = members.first(c)
     if ranks:
         try:
@@ -209,7 +210,9 @@ class GridProgress(Progress):
         self.kind, self.plans, self.teams = kind, plans, teams
         self.began = self.line_at = self.run_began = time.perf_counter()
         self.seconds_a_pass: dict[str, list[float]] = {}
-        for plan in plans:
+        for plan in (
+            plans if kind != "none" else ()
+        ):  # the others may not even see the server's disk
             record = plan.record()
             if record:
                 self._learn(plan, record.result["seconds"])
