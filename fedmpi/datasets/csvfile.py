@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedmpi.datasets.owners import Owner
 
 DEFAULT_TEST = "0.2"
+SEPARATOR = " / "
+"""Between the values that a group's name is made of."""
 
 
 class CsvFile(Dataset):
@@ -54,6 +56,17 @@ class CsvFile(Dataset):
 
     def owned(self, options: DataOptions) -> bool:
         return options.client is not None
+
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The group columns but the target; None where a value has the separator in it."""
+        places = [i for i, name in enumerate(options.group) if name != options.target]
+        parts = [name.split(SEPARATOR) for name in groups]
+        if not places or any(len(values) != len(options.group) for values in parts):
+            return None
+        values = tuple(SEPARATOR.join(part[i] for i in places) for part in parts)
+        return SEPARATOR.join(options.group[i] for i in places), values
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         from fedmpi.datasets.owners import assemble

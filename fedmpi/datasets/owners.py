@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from fedmpi.datasets.csvfile import hold_out
+from fedmpi.datasets.csvfile import SEPARATOR, hold_out
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.table import (
     Columns,
@@ -221,7 +221,7 @@ class Labels:
     @property
     def group_names(self) -> list[str]:
         """In the order of their codes."""
-        return [" / ".join(map(name_of, values)) for values in sorted(self.groups)]
+        return [SEPARATOR.join(map(name_of, values)) for values in sorted(self.groups)]
 
     def codes(
         self, frame: pd.DataFrame, kinds: dict[str, Kind], options: DataOptions
