@@ -109,10 +109,16 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def place(self, selector: str, number: int = 0) -> list[float]:
-        """Scroll the element into sight; its middle."""
+        """Scroll the element into sight; its middle.
+
+        Two frames later, when the page has heard of the scrolling: it hides the tip at that.
+        """
         place = self.run(
-            f"(() => {{ const e = document.querySelectorAll({json.dumps(selector)})[{number}];"
-            "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
+            "(async () => {"
+            f"const e = document.querySelectorAll({json.dumps(selector)})[{number}];"
+            "e.scrollIntoView({block: 'center'});"
+            "for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);"
+            "const b = e.getBoundingClientRect();"
             "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         assert isinstance(place, list)
