@@ -63,6 +63,11 @@ class FlatModel:
         if self.host_sums is not self.sums:
             self.sums.copy_(self.host_sums)
 
+    def checksum(self) -> int:
+        """A sum of theta's bits: equal on all ranks, if theta is."""
+        integers = {4: torch.int32, 8: torch.int64}[self.theta.element_size()]
+        return int(self.theta.view(integers).sum(dtype=torch.int64))
+
     def state_dict(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """`theta` cut into the module's named tensors, as copies."""
         offset, state = 0, {}
