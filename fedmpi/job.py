@@ -15,7 +15,7 @@ import torch
 from mpi4py import MPI
 
 import fedmpi
-from fedmpi import datasets, lost, methods, models
+from fedmpi import datasets, lost, methods, models, signals
 from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.clients import Clients, Rows
 from fedmpi.command import command_line
@@ -61,6 +61,7 @@ class Job:
         self.prepared = Prepared.open(self.ranks.on_server(self._plan))
         self._share_rows()
         self._build()
+        signals.wait_for_the_round()
         done = self._start()
         self.ranks.stall_timeout = self.config.stall_timeout
         self.ranks.meet()

@@ -3,14 +3,16 @@
     mpirun -n 41 python -m fedmpi.train ... 2>&1 | tee job.log
     python -m fedmpi.lost runs/adult-PSG-fedminmax-s0 job.log
 
-The launchers name a PID. The run has written down, in ranks.json, which rank and which clients had
-it. `fedmpi.watch`, and with it launch/local.sh, does this by itself.
+The launchers name a process. The run has written down, in ranks.json, which rank and which clients
+it had. Open MPI names the one that was lost; MPICH the first of its host, whichever was lost there.
+On one host `fedmpi.watch`, and with it launch/local.sh, sees by itself which process ends first.
 """
 
 import argparse
 import contextlib
 import json
 import re
+import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -21,8 +23,8 @@ from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.command import resumed
 
 RANKS = "ranks.json"
-NAMED = re.compile(r"\bPID\s+(\d+)(?:\s+(?:RUNNING AT|on node)\s+(\S+))?")
-"""How MPICH's and Open MPI's mpirun name a process that ended badly, and its host."""
+OPEN_MPI_NAMES = re.compile(r"\bPID\s+(\d+)\s+on\s+node\s+(\S+)")
+MPICH_NAMES = re.compile(r"\bPID\s+\d+\s+RUNNING AT\s+(\S+)")
 
 
 def where(processes: list[tuple[str, int]], hosted: Sequence[Iterable[int]], command: str) -> dict:
@@ -34,27 +36,36 @@ def where(processes: list[tuple[str, int]], hosted: Sequence[Iterable[int]], com
     return {"command": command, "ranks": ranks}
 
 
-def lost_ranks(folder: Path, said: str) -> list[dict]:
-    """The ranks of the run whose processes a launcher's output names."""
+def who(folder: Path, said: str = "", pid: int | None = None) -> str | None:
+    """Whom the job lost: the process `pid` of this host, or as the launcher said; None: unknown."""
+    ranks = read_ranks(folder)
+    if pid is None and (named := OPEN_MPI_NAMES.search(said)):
+        found = [r for r in ranks if r["pid"] == int(named[1]) and _same(r["host"], named[2])]
+    elif pid is None and (named := MPICH_NAMES.search(said)):
+        found = [r for r in ranks if _same(r["host"], named[1])]
+    else:
+        found = [r for r in ranks if r["pid"] == pid and r["host"] == socket.gethostname()]
+    if not found:
+        return None
+    clients = [k for r in found for k in r["clients"]]
+    hosted = f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}" if clients else ""
+    if len(found) > 1:
+        numbers = ranges([r["rank"] for r in found])
+        return f"one of the ranks {numbers} on {found[0]['host']}, which had {hosted}"
+    (r,) = found
+    hosted = hosted or ("the server" if r["rank"] == 0 else "no clients")
+    return f"rank {r['rank']} (PID {r['pid']} on {r['host']}) with {hosted}"
+
+
+def read_ranks(folder: Path) -> list[dict]:
+    """The ranks in ranks.json; none if it is not there."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        ranks = json.loads((folder / RANKS).read_text())["ranks"]
-        named = [(int(pid), host) for pid, host in NAMED.findall(said)]
-        return [r for r in ranks if any(_is(r, pid, host) for pid, host in named)]
+        return json.loads((folder / RANKS).read_text())["ranks"]
     return []
 
 
-def _is(rank: dict, pid: int, host: str) -> bool:
-    same_host = not host or host.split(".")[0] == rank["host"].split(".")[0]
-    return rank["pid"] == pid and same_host
-
-
-def describe(rank: dict) -> str:
-    """`rank 2 (PID 77 on node3) with clients 4-6, 9`."""
-    clients = rank["clients"]
-    who = "the server" if rank["rank"] == 0 else "no clients"
-    if clients:
-        who = f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}"
-    return f"rank {rank['rank']} (PID {rank['pid']} on {rank['host']}) with {who}"
+def _same(host: str, other: str) -> bool:
+    return host.split(".")[0] == other.split(".")[0]
 
 
 def ranges(numbers: list[int]) -> str:
@@ -104,11 +115,8 @@ def main(argv: list[str] | None = None) -> int:
     if not (a.folder / RANKS).exists():
         print(f"fedmpi: {a.folder} holds no unfinished run ({RANKS} is missing).", file=sys.stderr)
         return 2
-    lost = lost_ranks(a.folder, said)
-    for rank in lost:
-        print(f"fedmpi: lost {describe(rank)}.")
-    if not lost:
-        print("fedmpi: the launcher named no process of this run.")
+    lost = who(a.folder, said)
+    print(f"fedmpi: lost {lost}." if lost else "fedmpi: no process of this run is named there.")
     print(f"fedmpi: {how_to_go_on(a.folder)}")
     return 0
 

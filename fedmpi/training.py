@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedmpi import signals
 from fedmpi.clients import Clients
 from fedmpi.errors import UserError
 from fedmpi.exchange import Exchange
@@ -41,7 +40,6 @@ class Training:
 
     def run(self) -> None:
         """Train from round `done + 1` to `rounds`; every rank ends with the same theta."""
-        signals.wait_for_the_round()
         self.equal_at = self.done
         self.exchange.send_first_weights()
         for t in range(self.done + 1, self.rounds + 1):

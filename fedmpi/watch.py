@@ -9,9 +9,13 @@ stop (75) is not.
 """
 
 import argparse
+import contextlib
 import os
+import re
+import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +30,7 @@ from fedmpi.signals import STOPPED
 
 REFUSED = 2
 PASSED_ON = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+LOOK_EVERY = 0.1
 KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""
 
@@ -59,6 +64,7 @@ class Watch:
         environment = os.environ | {"FEDMPI_COMMAND": self.shown}
         if sys.stderr.isatty():
             environment["FEDMPI_TERMINAL"] = "1"
+        witness = Witness(self.folder)
         try:
             # In a session of its own: the terminal's Ctrl-C comes to us alone, and is passed on.
             self.job = subprocess.Popen(
@@ -76,21 +82,22 @@ class Watch:
         code = self.job.wait()
         for stream in heard:
             stream.join(timeout=5)
+        witness.join(timeout=5)
         code = 128 - code if code < 0 else code
         if code not in (0, REFUSED, STOPPED):
-            self._explain(code, "\n".join(stream.text for stream in heard))
+            self._explain("\n".join(stream.text for stream in heard), witness)
         return code
 
-    def _explain(self, code: int, said: str) -> None:
-        """Who was lost, and how to go on."""
-        if self.folder is None:
+    def _explain(self, said: str, witness: "Witness") -> None:
+        """Who was lost, unless a rank has said itself what happened; and how to go on."""
+        if self.folder is None or not witness.began:
             return
-        for rank in lost.lost_ranks(self.folder, said):
-            say(f"lost {lost.describe(rank)}")
         if self.asked:
             say(f"{self.asked.name}: this launcher ended its ranks before they could save")
-        if (self.folder / lost.RANKS).exists():
-            print(f"fedmpi: {lost.how_to_go_on(self.folder)}", file=sys.stderr, flush=True)
+        elif not re.search(r"^fedmpi: rank \d+ of", said, re.MULTILINE):
+            who = lost.who(self.folder, said, witness.first)
+            say(f"lost {who}" if who else "the launcher ended without naming a rank")
+        print(f"fedmpi: {lost.how_to_go_on(self.folder)}", file=sys.stderr, flush=True)
 
     def _again(self) -> list[str]:
         """The command of a retry: from the checkpoint, if it is this job's."""
@@ -112,6 +119,58 @@ class Watch:
         os.kill(os.getpid(), signal.SIGSTOP)
         if self.job is not None:
             self.job.send_signal(signal.SIGCONT)
+
+
+class Witness(threading.Thread):
+    """Sees which rank's process on this host ends first: MPICH's mpirun does not tell.
+
+    The others are killed within milliseconds, but the kernel queues the ends in their order.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.since = folder, time.time()
+        self.first: int | None = None
+        self.began = False
+        """Whether the ranks have written down who they are."""
+        self.done = threading.Event()
+        if folder is not None:
+            self.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """The launcher has ended: stop looking."""
+        self.done.set()
+        if self.folder is not None:
+            super().join(timeout)
+
+    def run(self) -> None:
+        assert self.folder is not None
+        while not self._is_there(self.folder / lost.RANKS):
+            if self.done.wait(LOOK_EVERY):
+                return
+        self.began = True
+        if not hasattr(os, "pidfd_open"):
+            return
+        ends = select.epoll()
+        pids = {}
+        for rank in lost.read_ranks(self.folder):
+            if rank["host"] == socket.gethostname():
+                with contextlib.suppress(OSError):
+                    pids[end := os.pidfd_open(rank["pid"])] = rank["pid"]
+                    ends.register(end, select.EPOLLIN)
+        while pids and self.first is None:
+            last_look = self.done.is_set()
+            for end, _ in ends.poll(LOOK_EVERY, maxevents=1):
+                self.first = pids[end]
+            if last_look:
+                break
+        for end in pids:
+            os.close(end)
+
+    def _is_there(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime >= self.since
+        return False
 
 
 class Heard(threading.Thread):
