@@ -3,6 +3,7 @@
 import os
 import signal
 
+import torch
 from mpi4py import MPI
 
 from fedmpi.methods.fedminmax import FedMinMax
@@ -32,4 +33,13 @@ class Stops(FedMinMax):
     def client_round(self, clients, exchange):
         if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
+        super().client_round(clients, exchange)
+
+
+class Drifts(FedMinMax):
+    """Rank 2's memory is faulty: a bit of its theta flips."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+            clients.model.theta.view(torch.int32)[5] ^= 1
         super().client_round(clients, exchange)

@@ -1,5 +1,6 @@
 """A job that is killed, asked to stop, or loses a rank: what it says, and how it goes on."""
 
+import faulthandler
 import json
 import os
 import random
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from jobs import Job, options
 from mpi4py import MPI
 from runs import Run
@@ -96,6 +98,7 @@ def test_a_job_that_is_killed_anywhere_ends_where_it_would_have(folder):
 
 @pytest.mark.slow
 def test_thirty_kills(tmp_path):
+    faulthandler.cancel_dump_traceback_later()  # it takes longer than what pytest takes for a hang
     kills = int(os.environ.get("FEDMPI_KILLS", "30"))
     rounds = 100 * kills
     killed, seen = kill_and_resume(tmp_path, kills, rounds)
@@ -161,6 +164,7 @@ def kill_a_client(job: Job, folder: Path, rank: int) -> float:
 
 @pytest.mark.slow
 def test_twenty_lost_clients(tmp_path):
+    faulthandler.cancel_dump_traceback_later()
     rng, seconds = random.Random(3), []
     for i in range(20):
         folder, rank = tmp_path / f"run{i}", rng.choice([1, 2])
@@ -186,3 +190,16 @@ def test_what_open_mpi_kills_is_said(tmp_path):
     assert job.ends() not in (0, 2, 75)
     assert "SIGTERM: this launcher ended its ranks before they could save" in job.text
     assert "The checkpoint of" in job.text and "trying again" not in job.text
+
+
+def test_a_theta_that_differs_is_named_and_the_run_ends(mpirun, folder):
+    """Seen in the evaluation of round 4; checkpoints since round 2, the last equal one, go."""
+    every = ["--eval-every", "2", "--checkpoint-every", "1"]
+    arguments = options(folder, "drifts", 6, *every, "--method", "faulty:Drifts")
+    done = mpirun(3, "-m", "fedmpi.train", *arguments)
+    assert done.returncode not in (0, 2, 75)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("fedmpi:")]
+    assert "round 4: theta is not the same on all ranks, as it still was at round 2" in line
+    assert "Ranks that differ: 2." in line and "The checkpoint from before stands" in line
+    saved = torch.load(folder / "drifts/checkpoint-previous.pt", weights_only=True)
+    assert saved["round"] == 2 and not (folder / "drifts/checkpoint.pt").exists()
