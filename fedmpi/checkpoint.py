@@ -26,6 +26,8 @@ SHARE = 0.02
 """What checkpoints may cost of the time of the rounds, unless --checkpoint-every says otherwise."""
 LEAST = 10.0
 """Seconds between two of them then, however little they cost."""
+SLOW_DISK = 50e6
+"""Bytes a second: what the first one is taken to cost, before one was measured."""
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -51,7 +53,7 @@ class Schedule:
 
     every: str
     cost: float = 0.0
-    """Seconds that the last one took to write."""
+    """Seconds that the last one took to write; for the first, a guess."""
     spent: float = field(default=0.0, init=False)
     began: float = field(default=0.0, init=False)
     last: float = field(default=0.0, init=False)

@@ -250,6 +250,8 @@ class Job:
         )
         for note in self.notes:
             say(f"  note: {note}")
+        if "PRTE_LAUNCHED" in os.environ:  # Open MPI's mpirun
+            say("  note: on Ctrl-C and TERM this mpirun kills its ranks; USR1 saves and stops them")
         say(self.partition.summary())
         if done:
             say(f"going on after round {done} of {self.config.rounds}")

@@ -48,7 +48,8 @@ class Server:
         self.history = Journal(folder.path / "history.csv")
         self.client_weights = Journal(folder.path / WEIGHTS)
         """Where the method weighs clients or cells, for each row: the round, then the weights."""
-        self.schedule = checkpoint.Schedule(config.checkpoint_every)
+        size = model.size * (model.theta.element_size() + self.theta_mean.element_size())
+        self.schedule = checkpoint.Schedule(config.checkpoint_every, size / checkpoint.SLOW_DISK)
         self.saved: list[int] = []
         """The rounds of the checkpoints that were written."""
         self.measured: dict[str, float] = {}
@@ -180,7 +181,7 @@ class Server:
         self.seconds_before = state["seconds"]
         self.measured = self.folder.read_json("config.json").get("measured", {})
         self.measured |= state["measured"]
-        self.schedule.cost = self.measured.get("checkpoint_seconds", 0.0)
+        self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
         for journal, name in ((self.history, "history"), (self.client_weights, "client_weights")):
             if not journal.restore(state[name]):
                 warn(

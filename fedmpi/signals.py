@@ -40,10 +40,16 @@ def _receive(signum: int, frame: FrameType | None) -> None:
     global _asked
     again = signum == _asked == signal.SIGINT
     if _in_rounds and not again:
+        if signum == signal.SIGINT:
+            _say("Ctrl-C: stopping when this round is saved. Again ends it at once.")
         _asked = _asked or signal.Signals(signum)
         return
-    if _speaks:
-        when = "again: ended at once" if again else "before the first round: nothing new to save"
-        # Not print: the signal may have come in the middle of one.
-        os.write(2, f"\nfedmpi: {signal.Signals(signum).name} {when}.\n".encode())
+    when = "again: ended at once" if again else "before the first round: nothing new to save"
+    _say(f"{signal.Signals(signum).name} {when}.")
     os._exit(128 + signum)
+
+
+def _say(text: str) -> None:
+    if _speaks:
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, f"\nfedmpi: {text}\n".encode())

@@ -34,15 +34,21 @@ def options(folder: Path, output: str, rounds: int, *more: object) -> list[str]:
 
 
 class Job:
-    """`mpirun -n 3 python -m fedmpi.train`, perhaps under fedmpi.watch; its output in a file."""
+    """`mpirun -n 3 python -m fedmpi.train`, perhaps under fedmpi.watch; its output in a file.
 
-    def __init__(self, arguments: list[str], log: Path, watch: list[str] | None = None) -> None:
+    One rank is started without mpirun.
+    """
+
+    def __init__(
+        self, arguments: list[str], log: Path, watch: list[str] | None = None, ranks: int = 3
+    ) -> None:
         train = [sys.executable, "-m", "fedmpi.train", *arguments]
         under = [] if watch is None else [sys.executable, "-m", "fedmpi.watch", *watch, "--"]
+        mpirun = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
         self.log = log
         with open(log, "wb") as file:
             self.process = subprocess.Popen(
-                [*under, "mpirun", "-n", "3", *train],
+                [*under, *mpirun, *train],
                 env=launcher(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
