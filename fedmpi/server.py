@@ -15,6 +15,7 @@ import torch
 from fedmpi import checkpoint, command, signals
 from fedmpi.config import Config
 from fedmpi.display import Progress, warn
+from fedmpi.errors import UserError
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.journal import Journal
@@ -173,6 +174,11 @@ class Server:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
         path = self.folder.path
         state, note = checkpoint.load(path, self.science, self.partition_digest)
+        if state["round"] > self.config.rounds:
+            raise UserError(
+                f"--rounds {self.config.rounds}: the checkpoint in {path} is of round "
+                f"{state['round']} already. Give at least that many."
+            )
         if note:
             warn(note)
         self.model.theta.copy_(state["theta"])
