@@ -134,6 +134,8 @@ class Server:
     def keep_history(self) -> None:
         """Write the rows of history.csv that are new, and the weights that go with them."""
         self.history_kept = time.perf_counter()
+        if not self.history:  # a run that diverges in its first round leaves an empty one
+            self.folder.write("history.csv", lambda file: None)
         self.history.keep()
         self.client_weights.keep()
 
