@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,15 @@ import numpy as np
 
 from fedmpi.datasets.dataset import Arrays, Dataset, Preset
 from fedmpi.datasets.options import DataOptions
-from fedmpi.errors import UserError, unknown_name
+from fedmpi.errors import UserError, shortened, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DEFAULT_TEST = "0.2"
 MOST_LABELS = 1000
+READING = 2
+"""Raise it when the same file would be read to other rows or inputs: it is part of the key."""
 
 
 class CsvFile(Dataset):
@@ -45,7 +48,7 @@ class CsvFile(Dataset):
         contents = [self.path]
         if held_out_share(used["test"]) is None:
             contents.append(Path(used.pop("test")).expanduser())
-        digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(used | {"reading": READING}, sort_keys=True).encode())
         for path in contents:
             digest.update(hashlib.sha256(content_of(path)).digest())
         stem = re.sub(r"[^\w.-]+", "-", self.path.stem)[:40]
@@ -108,9 +111,15 @@ def held_out_share(test: str) -> float | None:
 
 def content_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}.") from error
+        if stat.S_ISREG(path.stat().st_mode) or path.is_dir():  # of which reading tells
+            return path.read_bytes()
+    except FileNotFoundError as error:
+        # A newcomer's first slip: the name is right, and the folder another.
+        raise UserError(f"cannot read {path}: {error.strerror}, seen from {Path.cwd()}.") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read {path}: {why}.") from error
+    raise UserError(f"cannot read {path}: it is a pipe or a device; save it as a file first.")
 
 
 def read_rows(
@@ -123,7 +132,7 @@ def read_rows(
     frame = read_table(path, notes, sources)
     require(labels | set(options.drop), frame, path)
     frame = frame.drop(columns=list(set(options.drop) - labels))
-    frame = with_labels(frame, list(labels), path, notes)
+    frame = with_labels(frame, options, path, notes)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is not None:
         return frame, None
@@ -132,7 +141,7 @@ def read_rows(
     require(frame.columns, other, test_path)
     if extra := [name for name in other.columns if name not in {*frame.columns, *options.drop}]:
         notes.append(f"columns only in {test_path.name} ignored: {', '.join(extra)}")
-    other = with_labels(other[frame.columns], list(labels), test_path, notes)
+    other = with_labels(other[frame.columns], options, test_path, notes)
     in_test = np.arange(len(frame) + len(other)) >= len(frame)
     return pd.concat([frame, other], ignore_index=True), in_test
 
@@ -147,10 +156,15 @@ def read_table(path: Path, notes: list[str], sources: list[dict]) -> "pd.DataFra
 
 
 def with_labels(
-    frame: "pd.DataFrame", labels: list[str], path: Path, notes: list[str]
+    frame: "pd.DataFrame", options: DataOptions, path: Path, notes: list[str]
 ) -> "pd.DataFrame":
-    """The rows in which no column of `labels`, the target and the groups, is missing."""
-    whole = frame[labels].notna().all(axis=1)
+    """The rows that have a target and every column of the group; '?' is no target."""
+    from fedmpi.datasets.table import check_cells
+
+    check_cells(frame, path)
+    assert options.target
+    labels = list(dict.fromkeys([options.target, *options.group]))
+    whole = frame[labels].notna().all(axis=1) & (frame[options.target] != "?")
     if not whole.any():
         raise UserError(f"{path} has no row with a value in each of {', '.join(labels)}.")
     if not whole.all():
@@ -164,7 +178,9 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
         if name not in frame.columns:
             only = frame.columns[0]
             if len(frame.columns) == 1 and re.search(r"[;\t|]", only):
-                raise UserError(f"{path} has one column, {only!r}: separate its cells by commas.")
+                raise UserError(
+                    f"{path} has one column, {shortened(only)}: separate its cells by commas."
+                )
             raise unknown_name(f"column in {path}", name, frame.columns)
 
 
