@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmpi import datasets, methods, models
+from fedmpi.datasets.census import STATES, chosen_states
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
 from fedmpi.datasets.options import add_data_options, options_from
@@ -23,6 +24,7 @@ from fedmpi.partition import SETTINGS
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
 DEFAULT_CLIENTS = 40
+LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
 
 @dataclass
@@ -176,6 +178,13 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
+    for name in ("output", "data_dir"):
+        if getattr(a, name) == "":
+            raise UserError(f"{_flag(name)} '': name a folder; . is the one you are in.")
+    if a.states is not None:
+        # As the Census writes them: ma and MA are the same run.
+        states = chosen_states(a.states)
+        a.states = ("all",) if len(states) == len(STATES) else states
     if a.dataset.startswith("csv:") and not (a.target and a.group):
         missing = "--group COL[,COL...]" if a.target else "--target COL"
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
@@ -283,6 +292,9 @@ def _check_ranges(a: argparse.Namespace) -> None:
         value = getattr(a, name)
         if value is not None and not low <= value < math.inf:
             raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
+        most = LARGEST_SEED if name == "seed" else LARGEST
+        if isinstance(value, int) and value > most:
+            raise UserError(f"{_flag(name)} {value}: must be at most {most}.")
     for name in above_zero:
         value = getattr(a, name)
         if not 0 < value < math.inf:

@@ -11,6 +11,14 @@ class UserError(Exception):
     """One clear line: what was given, what is allowed, what to type instead."""
 
 
+def said_by(error: BaseException) -> str:
+    """What an exception of somebody else's code says, in one line."""
+    lines = str(error).strip().splitlines()
+    said = lines[0].rstrip(".") if lines else ""
+    known = isinstance(error, ImportError | AttributeError) and said
+    return said if known else f"{type(error).__name__}{': ' * bool(said)}{said}"
+
+
 def shortened(value: str, longest: int = 40) -> str:
     """`value` as it is quoted in a message, which stays one line whatever was in the file."""
     return repr(value) if len(value) <= longest else f"{value[:longest]!r}…"

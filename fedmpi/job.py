@@ -54,6 +54,12 @@ class Job:
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
+        try:
+            return self._run()
+        finally:
+            self.folder.release()
+
+    def _run(self) -> dict | None:
         self.prepared = Prepared.open(self.ranks.on_server(self._plan))
         self._share_rows()
         self._build()
@@ -102,7 +108,14 @@ class Job:
             self.partition = single_client(group_of_row, groups)
         else:
             self.partition = partition(
-                group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
+                group_of_row,
+                groups,
+                c.clients,
+                c.setting,
+                self.dataset,
+                skew=c.skew,
+                seed=c.seed,
+                limited=len(self.train_rows) < prepared.rows("train"),
             )
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
         self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there

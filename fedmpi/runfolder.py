@@ -13,6 +13,9 @@ import numpy as np
 
 from fedmpi.config import Config
 from fedmpi.errors import UserError
+from fedmpi.lock import Lock
+
+OF_A_RUN = ("config.json", "history.csv", "model.pt", "partition.npz", "weights.npz")
 
 
 class RunFolder:
@@ -20,6 +23,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.lock = Lock(self.path)
 
     def finished(self, science: dict) -> dict | None:
         """The result, if the run that `science` describes is finished here."""
@@ -32,8 +36,27 @@ class RunFolder:
         """Make the folder ready for a run; called when all that can be checked has been.
 
         A finished run, or an unfinished one that is not to be resumed, is never overwritten
-        without --force.
+        without --force. From here to `release` no other run can claim the folder.
         """
+        try:
+            if self.path.is_dir():
+                self.lock.take()
+            self._check(config, science)
+            self._make()
+            self.lock.take()
+            self._check(config, science)  # another run may have ended here in between
+            if config.force:
+                for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
+                    (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot use the folder {self.path}: {error.strerror}.") from None
+
+    def release(self) -> None:
+        """Let other runs claim the folder."""
+        self.lock.release()
+
+    def _check(self, config: Config, science: dict) -> None:
+        """UserError for what would be overwritten, or is not there to be resumed."""
         result, checkpoint = self.path / "result.json", self.path / "checkpoint.pt"
         if result.exists() and not config.force:
             raise UserError(
@@ -47,17 +70,22 @@ class RunFolder:
             )
         if config.resume and not checkpoint.exists():
             raise UserError(f"--resume: there is no checkpoint in {self.path}; leave --resume out.")
+        foreign = [name for name in OF_A_RUN if (self.path / name).exists()]
+        if foreign and self._science() is None and not config.force:
+            raise UserError(
+                f"{self.path} has a {foreign[0]} that is of no run: give another --output, or "
+                "--force to replace it."
+            )
+
+    def _make(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if config.force:
-                for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
-                    (self.path / name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
 
     def _science(self) -> dict | None:
         """The settings of the run that is here, as far as they decide its result."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return json.loads((self.path / "config.json").read_text())["science"]
         return None
 
@@ -75,14 +103,19 @@ class RunFolder:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, self.path / name)
-        except OSError as error:
-            aside.unlink(missing_ok=True)
-            raise UserError(f"cannot write {self.path / name}: {error.strerror}.") from None
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+            # torch.save hides what the disk said in an error of its own.
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            raise UserError(f"cannot write {self.path / name}: {cause.strerror}.") from None
 
     def write_json(self, name: str, value: dict) -> None:
         """`value` as indented JSON; a NaN would not be JSON, and becomes null."""
         text = json.dumps(_without_nan(value), indent=2, ensure_ascii=False)
-        self.write(name, lambda file: file.write(text.encode() + b"\n"))
+        self.write(name, lambda file: file.write(text.encode(errors="backslashreplace") + b"\n"))
 
     def write_csv(self, name: str, rows: list[dict]) -> None:
         """`rows` under the keys of the first."""
@@ -90,7 +123,7 @@ class RunFolder:
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
-        self.write(name, lambda file: file.write(text.getvalue().encode()))
+        self.write(name, lambda file: file.write(text.getvalue().encode(errors="backslashreplace")))
 
     def write_npz(self, name: str, **arrays: np.ndarray) -> None:
         """`arrays` as numpy's own archive."""

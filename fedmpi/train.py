@@ -51,12 +51,13 @@ def read_command_line(world: Ranks):
     """The configuration, the result if that run is already finished, and the ranks it takes."""
     from fedmpi import methods
     from fedmpi.config import resolve
+    from fedmpi.display import say
     from fedmpi.runfolder import RunFolder
 
     config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
     finished = None if config.force else RunFolder(config.output).finished(config.science())
     if finished:
-        print(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
+        say(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size
     return config, finished, members
 

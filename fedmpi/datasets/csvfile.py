@@ -34,7 +34,7 @@ class CsvFile(Dataset):
 
     def __init__(self, file: str):
         self.name = f"csv:{file}"
-        self.path = Path(file).expanduser()
+        self.path = path_of(file)
 
     def used(self, options: DataOptions) -> dict:
         used = super().used(options) | {"test": options.test or DEFAULT_TEST}
@@ -47,7 +47,7 @@ class CsvFile(Dataset):
         used = self.used(options)
         contents = [self.path]
         if held_out_share(used["test"]) is None:
-            contents.append(Path(used.pop("test")).expanduser())
+            contents.append(path_of(used.pop("test")))
         digest = hashlib.sha256(json.dumps(used | {"reading": READING}, sort_keys=True).encode())
         for path in contents:
             digest.update(hashlib.sha256(content_of(path)).digest())
@@ -109,6 +109,14 @@ def held_out_share(test: str) -> float | None:
     return share
 
 
+def path_of(given: str) -> Path:
+    """The path that the user means, ~ being a home folder if there is such a one."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
 def content_of(path: Path) -> bytes:
     try:
         if stat.S_ISREG(path.stat().st_mode) or path.is_dir():  # of which reading tells
@@ -136,12 +144,14 @@ def read_rows(
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is not None:
         return frame, None
-    test_path = Path(test).expanduser()
+    test_path = path_of(test)
     other = read_table(test_path, notes, sources)
     require(frame.columns, other, test_path)
     if extra := [name for name in other.columns if name not in {*frame.columns, *options.drop}]:
         notes.append(f"columns only in {test_path.name} ignored: {', '.join(extra)}")
     other = with_labels(other[frame.columns], options, test_path, notes)
+    if path.samefile(test_path):
+        notes.append(f"the test rows are the training rows: --test is {test_path.name} as well")
     in_test = np.arange(len(frame) + len(other)) >= len(frame)
     return pd.concat([frame, other], ignore_index=True), in_test
 
