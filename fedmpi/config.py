@@ -291,13 +291,15 @@ def _check_ranges(a: argparse.Namespace) -> None:
     for name, low in at_least.items():
         value = getattr(a, name)
         if value is not None and not low <= value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
+            number = "" if math.isfinite(value) else "a finite number, "
+            raise UserError(f"{_flag(name)} {value}: must be {number}at least {low}.")
         most = LARGEST_SEED if name == "seed" else LARGEST
         if isinstance(value, int) and value > most:
             raise UserError(f"{_flag(name)} {value}: must be at most {most}.")
     for name in above_zero:
         value = getattr(a, name)
         if not 0 < value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be above 0.")
+            number = "" if math.isfinite(value) else "a finite number "
+            raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
     if a.epsilon is not None and not 0 <= a.epsilon < 1:
         raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

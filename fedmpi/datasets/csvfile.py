@@ -136,10 +136,10 @@ def read_rows(
     """The usable rows, and which are of the test file; None if they are yet to be chosen."""
     import pandas as pd
 
-    labels = {name for name in (options.target, *options.group) if name}
+    labels = [name for name in (options.target, *options.group) if name]
     frame = read_table(path, notes, sources)
-    require(labels | set(options.drop), frame, path)
-    frame = frame.drop(columns=list(set(options.drop) - labels))
+    require([*labels, *options.drop], frame, path)
+    frame = frame.drop(columns=[name for name in options.drop if name not in labels])
     frame = with_labels(frame, options, path, notes)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is not None:
@@ -204,7 +204,12 @@ def target_of(frame: "pd.DataFrame", target: str, path: Path) -> tuple[np.ndarra
             "it must be classes (text or whole numbers)."
         )
     y, classes = labels(frame[target])
-    if not 2 <= len(classes) <= MOST_LABELS:
+    if len(classes) == 1:
+        raise UserError(
+            f"{path}: the target {target!r} has one value only, {shortened(classes[0])}, in "
+            f"{len(y):,} rows; two classes or more are needed."
+        )
+    if len(classes) > MOST_LABELS:
         raise UserError(
             f"{path}: the target {target!r} has {len(classes)} different values, such as "
             f"{classes[0]!r}; 2 to {MOST_LABELS} classes are possible."

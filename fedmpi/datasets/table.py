@@ -32,9 +32,10 @@ def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
             low_memory=False,
         )
     except UnicodeDecodeError as error:
+        old = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8, for example with "
-            "iconv -f latin1 -t utf-8."
+            f"iconv -f {old} -t utf-8."
         ) from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty.") from error
@@ -126,11 +127,17 @@ class Numeric:
     def fit(cls, name: str, train: np.ndarray) -> "Numeric":
         known = train[~np.isnan(train)]
         if np.isinf(known).any():
-            raise UserError(f"column {name!r} has {np.isinf(known).sum()} infinite values.")
+            raise UserError(
+                f"column {name!r} has {np.isinf(known).sum()} infinite values: correct them, or "
+                f"leave it out with --drop {name!r}."
+            )
         with np.errstate(over="ignore", invalid="ignore"):
             mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
         if not np.isfinite(deviation):
-            raise UserError(f"column {name!r} has values too large to work with.")
+            raise UserError(
+                f"column {name!r} has values too large to work with: correct them, or leave it out "
+                f"with --drop {name!r}."
+            )
         if len(known) and (known == known[0]).all():
             deviation = 0.0  # where rounding would leave a little
         binary = np.isin(known, (0, 1)).all()
@@ -212,7 +219,10 @@ def encode(
     for name, encoder, column, place in plan:
         encoder.encode(column, x[:, place])
         if not np.isfinite(x[:, place]).all():
-            raise UserError(f"column {name!r} has test values that are infinite or too large.")
+            raise UserError(
+                f"column {name!r} has test values that are infinite or too large: correct them, or "
+                f"leave it out with --drop {name!r}."
+            )
     return x, tuple(features)
 
 
