@@ -20,7 +20,7 @@ from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
 from fedmpi.display import at_terminal, facts, say
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
@@ -204,7 +204,7 @@ class Job:
         def start() -> int:
             assert self.server
             self.method.start(self.partition.counts)
-            done = self.server.load_checkpoint() if self.config.resume else 0
+            done = self._resume(self.server) if self.config.resume else 0
             self._announce(hosts, done)
             return done
 
@@ -212,6 +212,23 @@ class Job:
         done = self.ranks.on_server(start)
         self._bcast_theta()
         return done
+
+    def _resume(self, server: Server) -> int:
+        """On the server: go back to the checkpoint; UserError if it is none of ours."""
+        shapes = {name: np.shape(value) for name, value in self.method.state().items()}
+        try:
+            done = server.load_checkpoint()
+            found = {name: np.shape(value) for name, value in self.method.state().items()}
+            if found != shapes or not (isinstance(done, int) and 0 < done <= self.config.rounds):
+                raise ValueError(f"round {done}, weights of {found}")
+            return done
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # whatever other contents than ours lead to
+            raise UserError(
+                f"the checkpoint in {self.folder.path} is not what this run wrote "
+                f"({said_by(error)}): --force instead of --resume starts over."
+            ) from error
 
     def _bcast_theta(self) -> None:
         """The server's theta, on every rank."""

@@ -155,6 +155,7 @@ class Server:
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
-        self.history, self.seconds_before = state["history"], state["seconds"]
+        self.history = list(map(dict, state["history"]))
+        self.seconds_before = float(state["seconds"])
         self.client_weights = [w.numpy() for w in state["client_weights"]]
         return state["round"]
