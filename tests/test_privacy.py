@@ -22,6 +22,9 @@ GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
 THETA = CLASSES * (FEATURES + 1)
 HONEST = [name for name in RUNS if name != "leaks"]
 TABLES = ("one", "two")
+OF_ITSELF = 1
+"""Numbers that a rank gives of itself in an evaluated round: the seconds that it computed."""
+HOST = ("gather", "str")
 OWN = ("x", "y", "group", "client", "numbers")
 REPORTS = {
     "fedminmax": "groups",
@@ -109,7 +112,7 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
     messages.append(("Iallreduce", THETA + (2 if method_of(run) == "qfedavg" else 1)))
     if evaluated:
-        messages.append(("Igatherv", 1))
+        messages.append(("Igatherv", OF_ITSELF))
     return messages
 
 
@@ -156,7 +159,7 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
         for rank in client_ranks(run):
             given = Given.read(folder, run, rank, name)
             set_up = [(call["call"], call.get("type")) for call in given.sent("set-up")]
-            assert set_up == [*node * teams, ("gather", "str")]
+            assert set_up == [*node * teams, HOST]
             scores = ("Ireduce", GROUPS * (1 + CLASSES**2))
             end = given.sent("end")
             assert [(call["call"], call.get("size")) for call in end[:-1]] == [scores, scores]
