@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedmpi import datasets, methods, models
 from fedmpi.checkpoint import parse_every
+from fedmpi.datasets.census import STATES, chosen_states
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
 from fedmpi.datasets.options import add_data_options, options_from
@@ -26,6 +27,7 @@ from fedmpi.tuned import apply_tuned
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
 DEFAULT_CLIENTS = 40
+LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
 
 @dataclass
@@ -238,6 +240,13 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         read_fold(a.fold)
         if a.limit_test is not None:
             raise UserError("--limit-test does nothing with --fold: leave it out.")
+    for name in ("output", "data_dir"):
+        if getattr(a, name) == "":
+            raise UserError(f"{_flag(name)} '': name a folder; . is the one you are in.")
+    if a.states is not None:
+        # As the Census writes them: ma and MA are the same run.
+        states = chosen_states(a.states)
+        a.states = ("all",) if len(states) == len(STATES) else states
     if a.dataset.startswith("csv:") and not (a.target and a.group):
         missing = "--group COL[,COL...]" if a.target else "--target COL"
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
@@ -361,11 +370,16 @@ def _check_ranges(a: argparse.Namespace) -> None:
     for name, low in at_least.items():
         value = getattr(a, name)
         if value is not None and not low <= value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
+            number = "" if math.isfinite(value) else "a finite number, "
+            raise UserError(f"{_flag(name)} {value}: must be {number}at least {low}.")
+        most = LARGEST_SEED if name == "seed" else LARGEST
+        if isinstance(value, int) and value > most:
+            raise UserError(f"{_flag(name)} {value}: must be at most {most}.")
     for name in above_zero:
         value = getattr(a, name)
         if value is not None and not 0 < value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be above 0.")
+            number = "" if math.isfinite(value) else "a finite number "
+            raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
     parse_every(a.checkpoint_every)
     if a.epsilon is not None and not 0 <= a.epsilon < 1:
         raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

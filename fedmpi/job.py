@@ -24,7 +24,7 @@ from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared, prepare
 from fedmpi.display import Progress, at_terminal, facts, say
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.fairness import fairness_of
@@ -63,6 +63,12 @@ class Job:
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
+        try:
+            return self._run()
+        finally:
+            self.folder.release()
+
+    def _run(self) -> dict | None:
         self._prepare()
         self._share_rows()
         self._build()
@@ -166,7 +172,14 @@ class Job:
             c.clients = len(prepared.clients)
         else:
             self.partition = partition(
-                group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
+                group_of_row,
+                groups,
+                c.clients,
+                c.setting,
+                self.dataset,
+                skew=c.skew,
+                seed=c.seed,
+                limited=len(train_rows) < prepared.rows("train"),
             )
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
         blocks = spread_rows(len(test_rows), len(self.ranks.client_ranks))
@@ -258,7 +271,7 @@ class Job:
         def start() -> int:
             assert self.server
             self.method.start(self.partition.counts)
-            done = self.server.load_checkpoint() if self.config.resume else 0
+            done = self._resume(self.server) if self.config.resume else 0
             self._announce(hosts, done)
             return done
 
@@ -266,6 +279,23 @@ class Job:
         done = self.ranks.on_server(start)
         self._bcast_theta()
         return done
+
+    def _resume(self, server: Server) -> int:
+        """On the server: go back to the checkpoint; UserError if it is none of ours."""
+        shapes = {name: np.shape(value) for name, value in self.method.state().items()}
+        try:
+            done = server.load_checkpoint()
+            found = {name: np.shape(value) for name, value in self.method.state().items()}
+            if found != shapes or not (isinstance(done, int) and 0 < done <= self.config.rounds):
+                raise ValueError(f"round {done}, weights of {found}")
+            return done
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # whatever other contents than ours lead to
+            raise UserError(
+                f"the checkpoint in {self.folder.path} is not what this run wrote "
+                f"({said_by(error)}): --force instead of --resume starts over."
+            ) from error
 
     def _bcast_theta(self) -> None:
         """The server's theta, on every rank."""
