@@ -157,5 +157,10 @@ class Server:
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
         self.history = list(map(dict, state["history"]))
         self.seconds_before = float(state["seconds"])
+        columns = {"round", "seconds", "wait", *(f"risk/{name}" for name in self.groups)}
+        if not all(columns <= row.keys() for row in self.history):
+            raise ValueError("history")
         self.client_weights = [w.numpy() for w in state["client_weights"]]
+        if any(w.shape != np.shape(self.method.client_weights()) for w in self.client_weights):
+            raise ValueError("client_weights")
         return state["round"]
