@@ -161,6 +161,7 @@ class Server:
         if not all(columns <= row.keys() for row in self.history):
             raise ValueError("history")
         self.client_weights = [w.numpy() for w in state["client_weights"]]
-        if any(w.shape != np.shape(self.method.client_weights()) for w in self.client_weights):
+        weights = self.method.client_weights()
+        if any(weights is None or w.shape != weights.shape for w in self.client_weights):
             raise ValueError("client_weights")
         return state["round"]
