@@ -10,6 +10,10 @@ MOST_NAMES = 60
 class UserError(Exception):
     """One clear line: what was given, what is allowed, what to type instead."""
 
+    def __str__(self) -> str:
+        # What was given may have line ends, or letters that turn a terminal around.
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+
 
 def said_by(error: BaseException) -> str:
     """What an exception of somebody else's code says, in one line."""

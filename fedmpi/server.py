@@ -186,9 +186,8 @@ class Server:
         try:
             self._restore(state)
         except Exception as error:  # whatever wrong contents make torch and numpy raise
-            raise UserError(
-                f"{path / checkpoint.NEWEST} cannot be used ({said_by(error)}): --force starts over."
-            ) from None
+            where, why = path / checkpoint.NEWEST, said_by(error)
+            raise UserError(f"{where} cannot be used ({why}): --force starts over.") from None
         return state["round"]
 
     def _restore(self, state: dict) -> None:
