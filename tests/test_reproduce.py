@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import sys
 
 import numpy as np
@@ -46,9 +45,9 @@ def rows_of(path) -> list[dict[str, str]]:
 
 
 @pytest.mark.launch
-def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, tmp_path):
+def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, monkeypatch, tmp_path):
     """4 ranks, 8 clients and 2: sub-communicators of 4 and 2 ranks, and one run that diverges."""
-    grid = ["--methods", "fedminmax", "localfedminmax", "centralized", "fedavg,model=mlp,lr=1e200"]
+    grid = ["--methods", "fedminmax", "centralized", "fedavg,model=mlp,lr=1e200"]
     grid += ["--clients", "8", "2", "--seeds", "0", "1", "--settings", "ESG", "SSG"]
     given = [*options[:-1], "lines", *grid]
     done = mpirun(4, "-m", "fedmpi.reproduce", *given, timeout=300)
@@ -56,10 +55,10 @@ def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, tmp_path):
     folder = tmp_path / "results/csv-people"
     names = {path.name for path in (folder / "runs").iterdir()}
     assert "csv-people-SSG-fedminmax-s1-k8" in names and "csv-people-centralized-s0" in names
-    # 8 clients: 2 methods x 2 settings x 2 seeds, centralized twice, and FedAvg fails in 4. With 2
-    # clients SSG is impossible: there are three groups.
-    assert "14 of 22 runs finished, 8 failed" in done.stdout, done.stdout[-3000:]
-    assert "about" in done.stdout and "[22/22]" in done.stdout
+    # 8 clients: FedMinMax in 2 settings with 2 seeds, centralized twice, and FedAvg fails 4 times.
+    # With 2 clients SSG is impossible: there are three groups.
+    assert "8 of 14 runs finished, 6 failed" in done.stdout, done.stdout[-3000:]
+    assert "about" in done.stdout and "[14/14]" in done.stdout
     ranks = {
         name: Run(folder / "runs" / name).config["layout"]["ranks"]
         for name in names
@@ -84,7 +83,6 @@ def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, tmp_path):
         assert float(cell["std"]) == pytest.approx(np.std(expected, ddof=1))
     table = (folder / "risks.md").read_text()
     assert table.count("| failed |") >= 2 and "Failed: fedavg,model=mlp,lr=1e200 ESG s0" in table
-    assert "2 clients" in (folder / "local_global.md").read_text()
     states = {row["run"]: row["state"] for row in rows_of(folder / "runs.csv")}
     assert states["csv-people-SSG-fedminmax-s0-k2"] == "failed"
     claims = {c["number"]: c for c in json.loads((folder / "claims.json").read_text())["claims"]}
@@ -94,16 +92,18 @@ def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, tmp_path):
     assert len(decided) == 11 and set(decided) == {"pass"}
     assert {claim["verdict"] for claim in claims.values()} == {"not decided here"}
 
-    again = mpirun(4, "-m", "fedmpi.reproduce", *given, timeout=300)
-    assert again.returncode == 1
-    assert "fedminmax ESG s0" not in re.sub(r"(?s)\*\*The paper.*", "", again.stdout)
+    # In one process it is the same grid: what is finished stays, what failed is tried again.
+    made = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/*.json")}
+    assert run(monkeypatch, *given) == 1
+    changed = {p.parent.name for p, time in made.items() if p.stat().st_mtime_ns != time}
+    assert len(changed) == 6 and all("fedavg" in name or "SSG" in name for name in changed)
 
 
 def test_every_method_and_table_in_one_process(monkeypatch, options, tmp_path, capsys):
-    assert run(monkeypatch, *options, "--clients", 6, "--seeds", 0, "--rounds", 2) == 0
+    assert run(monkeypatch, *options, "--clients", 6, 3, "--seeds", 0, "--rounds", 2) == 0
     folder = tmp_path / "results/csv-people"
     told = capsys.readouterr().out
-    assert "22 of 22 runs finished, 0 failed" in told and "The paper's claims" in told
+    assert "28 of 28 runs finished, 0 failed" in told and "The paper's claims" in told
     for name in ("risks", "accuracies", "weights", "fairness", "local_global"):
         for ending in ("csv", "md", "tex"):
             assert (folder / f"{name}.{ending}").stat().st_size > 0
@@ -112,6 +112,8 @@ def test_every_method_and_table_in_one_process(monkeypatch, options, tmp_path, c
         *("AFL", "FedAvg", "q-FedAvg (q=0.2)", "TERM (t=1.0)", "TERM (t=1.0, rows)"),
         *("FedMinMax", "LocalFedMinMax"),
     ]
+    heads = (folder / "local_global.md").read_text().splitlines()[2]
+    assert heads.count("3 clients") == heads.count("6 clients") == 3
     counts = rows_of(folder / "confusion.csv")
     of_run = [int(r["rows"]) for r in counts if r["run"] == "csv-people-ESG-afl-s0-k6"]
     assert sum(of_run) == 42 and len(of_run) == 3 * 2 * 2
