@@ -25,7 +25,7 @@ from fedmpi import train
 from fedmpi.datasets import find
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.prepared import prepare
-from fedmpi.ranks import AgreedError
+from fedmpi.ranks import AgreedError, Ranks
 
 ROWS = [f"{i},{i * 7 % 5},{'abcd'[i % 4]},{'yes' if i * 3 % 7 < 3 else 'no'}" for i in range(120)]
 TABLE = "\n".join(["u,v,g,y", *ROWS]) + "\n"
@@ -383,7 +383,8 @@ def split(options: str) -> list[str]:
 
 
 def main() -> None:
-    world, folder = MPI.COMM_WORLD, Path(sys.argv[1]).resolve()
+    # Polite waits: a rank that spins would take the core from the one that writes the files.
+    world, folder = Ranks(MPI.COMM_WORLD), Path(sys.argv[1]).resolve()
     sys.path.insert(0, "")  # as `python -m` has it: modules of one's own, in the folder one is in
     outcomes = {}
     for name, case in CASES.items():
@@ -395,16 +396,16 @@ def main() -> None:
                 put("p.csv", case.table)
             if case.make:
                 case.make()
-        world.Barrier()
+        world.meet()
         os.chdir(mine)
         sys.modules.pop("mine", None)
         before = contents() if world.rank == 0 else {}
-        world.Barrier()
+        world.meet()
         began = time.perf_counter()
         outcome = attempt(case) if case.needs() else ("skipped", "")
         if outcome[0] == "traceback":
             print(f"case {name!r}, rank {world.rank}: {outcome[1]}", file=sys.stderr, flush=True)
-            world.Abort(3)  # the others may wait for this one for ever
+            world.comm.Abort(3)  # the others may wait for this one for ever
         by_rank = world.gather(outcome)
         if world.rank == 0:
             unchanged = contents() == before

@@ -19,6 +19,7 @@ import fedmpi.job
 import fedmpi.training
 from fedmpi import train
 from fedmpi.methods.fedminmax import FedMinMax
+from fedmpi.ranks import Ranks
 
 ROUNDS, EVAL_EVERY, BATCH = 5, 2, 10_000
 LOCAL = f"--local-epochs 1 --batch-size {BATCH}"
@@ -147,6 +148,7 @@ def save(path: Path, log: Log) -> None:
 def main() -> None:
     out, *tables = sys.argv[1:]
     world, log = MPI.COMM_WORLD, Log()
+    ranks = Ranks(world)
     follow(log)
     for table in tables:
         for name, options in RUNS.items():
@@ -164,7 +166,7 @@ def main() -> None:
             train.main()
             MPI.COMM_WORLD = world
             save(Path(f"{folder}-{world.rank}.npz"), log)
-            world.Barrier()
+            ranks.meet()
 
 
 if __name__ == "__main__":
