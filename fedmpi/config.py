@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmpi import datasets, methods, models
+from fedmpi.checkpoint import parse_every
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
 from fedmpi.datasets.options import add_data_options, options_from
@@ -65,7 +66,7 @@ class Config:
     eval_every: int
     device: str
     micro_batch: int
-    checkpoint_every: int
+    checkpoint_every: str
     stall_timeout: float
     data_dir: str
     output: str
@@ -162,7 +163,8 @@ def parser() -> argparse.ArgumentParser:
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
     g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
-    g.add_argument("--checkpoint-every", type=int, help="rounds between checkpoints (T/10)")
+    text = "rounds, or a time as 10m, between checkpoints (as costs less than 2%% of the time)"
+    g.add_argument("--checkpoint-every", default="auto", metavar="N", help=text)
     g.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
     g.add_argument("--force", action="store_true", help="replace the run that is in --output")
     g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
@@ -245,8 +247,6 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
         if getattr(a, name) is None:
             setattr(a, name, value)
     a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
-    if a.checkpoint_every is None:
-        a.checkpoint_every = max(1, a.rounds // 10)
     if a.micro_batch is None:
         a.micro_batch = models.micro_batch(a.model)
 
@@ -296,7 +296,6 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "min_group_rows": 1,
         "micro_batch": 1,
         "eval_every": 1,
-        "checkpoint_every": 1,
         "seed": 0,
         "lr_mu": 0,
         "q": 0,
@@ -311,5 +310,6 @@ def _check_ranges(a: argparse.Namespace) -> None:
         value = getattr(a, name)
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"{_flag(name)} {value}: must be above 0.")
+    parse_every(a.checkpoint_every)
     if a.epsilon is not None and not 0 <= a.epsilon < 1:
         raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

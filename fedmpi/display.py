@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
+
+from fedmpi.command import launcher_process
 
 LINE_EVERY = 10.0
 
@@ -15,6 +17,11 @@ LINE_EVERY = 10.0
 def say(text: str = "") -> None:
     """A line on the screen, at once: output of mpirun is not a terminal, and would be held back."""
     print(text, flush=True)
+
+
+def warn(text: str) -> None:
+    """A line of its own on the error stream, in the form of those that end a run."""
+    print(f"fedmpi: {text}.", file=sys.stderr, flush=True)
 
 
 def facts(pairs: dict[str, object]) -> str:
@@ -78,6 +85,11 @@ class Progress:
             worst = f"  {self._worst(groups, risks)}" if risks is not None else ""
             say(f"round {t}/{self.rounds}{worst}  {pace * 1000:.0f} ms a round{left}")
 
+    def close(self) -> None:
+        """Leave the bar as it is: what is printed next begins a line."""
+        if self.bar is not None:
+            self.bar.close()
+
     @staticmethod
     def _worst(groups: tuple[str, ...], risks: np.ndarray) -> str:
         a = int(np.argmax(risks))
@@ -87,18 +99,14 @@ class Progress:
 def at_terminal() -> bool:
     """Whether a person watches: rank 0's own terminal, or that of the mpirun that started it.
 
-    Under mpirun a rank's output is a pipe, so its ancestors are asked (where /proc tells).
+    Under mpirun a rank's output is a pipe, so its launcher is asked (where /proc tells), and
+    under fedmpi.watch the launcher's is a pipe as well.
     """
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() or os.environ.get("FEDMPI_TERMINAL"):
         return True
-    pid = os.getppid()
-    for _ in range(4):
-        process = Path(f"/proc/{pid}")
-        try:
-            name = (process / "comm").read_text().strip()
-            if name.startswith(("mpirun", "mpiexec", "prterun", "orterun")):
-                return os.readlink(process / "fd/2").startswith(("/dev/pts/", "/dev/tty"))
-            pid = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
+    launcher = launcher_process()
+    with contextlib.suppress(OSError):
+        return bool(launcher) and os.readlink(f"{launcher}/fd/2").startswith(
+            ("/dev/pts/", "/dev/tty")
+        )
     return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
+from fedmpi import signals
 from fedmpi.flat import FlatModel
 from fedmpi.methods.method import Method
 from fedmpi.ranks import Ranks
@@ -45,6 +46,8 @@ class Exchange:
         self._client_risks = np.zeros(0)
         self.group_risks: np.ndarray | None = None
         """On the server: r_a at the theta that the round began with, once reported."""
+        self.asked_to_stop = False
+        """Whether some rank had been asked to stop when the last round closed: all know it."""
         self._risks_are_finite = True
         self._sums_by_group = method.reports == "groups"
         self._sums_by_client = method.reports in ("clients", "cells")
@@ -135,10 +138,13 @@ class Exchange:
         if not self._risks_are_finite:
             # Every rank then sees that the run has diverged, in the sum that they all share.
             self.model.scalars[-1] = float("nan")
+        elif signals.asked():
+            self.model.scalars[-1] = 1.0
         self.model.to_host()
         request = self.ranks.Iallreduce(self.model.buffer)
         self._finish_sending()
         self.ranks.wait(request)
+        self.asked_to_stop = bool(self.model.buffer[-1] > 0)
         self.model.from_host()
         if self.ranks.is_server:
             self.receive_weights()

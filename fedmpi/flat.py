@@ -63,6 +63,15 @@ class FlatModel:
         if self.host_sums is not self.sums:
             self.sums.copy_(self.host_sums)
 
+    def checksum(self) -> int:
+        """A sum of theta's bits: equal on all ranks, if theta is."""
+        # As 64-bit integers, which are summed as fast as memory gives them: 32-bit ones are not.
+        theta = self.theta.detach()
+        pairs = self.size - self.size % (8 // theta.element_size())
+        bits = int(theta[:pairs].view(torch.int64).sum())
+        odd = int(theta[pairs:].view(torch.int32).sum())  # of an odd number of float32, the last
+        return (bits ^ odd) if pairs < self.size else bits
+
     def state_dict(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """`theta` cut into the module's named tensors, as copies."""
         offset, state = 0, {}

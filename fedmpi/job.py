@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import resource
 import sys
@@ -14,8 +15,10 @@ import torch
 from mpi4py import MPI
 
 import fedmpi
-from fedmpi import datasets, methods, models
+from fedmpi import datasets, lost, methods, models, signals
+from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.clients import Clients, Rows
+from fedmpi.command import command_line
 from fedmpi.config import Config
 from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
@@ -28,11 +31,12 @@ from fedmpi.flat import FlatModel
 from fedmpi.holdings import Holdings, fingerprint, hold
 from fedmpi.layout import assign_clients, spread_rows
 from fedmpi.losses import LOSSES
+from fedmpi.lost import RANKS
 from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
 from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
-from fedmpi.server import Server
+from fedmpi.server import WEIGHTS, Server
 from fedmpi.training import Training
 
 
@@ -59,6 +63,7 @@ class Job:
         self._prepare()
         self._share_rows()
         self._build()
+        signals.wait_for_the_round()
         done = self._start()
         self.ranks.stall_timeout = self.config.stall_timeout
         self.ranks.meet()
@@ -249,7 +254,7 @@ class Job:
             self._announce(hosts, done)
             return done
 
-        hosts = self.ranks.gather(self.ranks.host)
+        hosts = self.ranks.gather((self.ranks.host, os.getpid()))
         done = self.ranks.on_server(start)
         self._bcast_theta()
         return done
@@ -260,13 +265,17 @@ class Job:
         self.ranks.wait(self.ranks.Ibcast(theta))
         self.model.theta.copy_(torch.from_numpy(theta))
 
-    def _announce(self, hosts: list[str] | None, done: int) -> None:
+    def _announce(self, processes: list[tuple[str, int]] | None, done: int) -> None:
         """Save and print what is about to run."""
+        assert self.server and processes
+        hosted: list[list[int]] = [[]] if self.ranks.size > 1 else []
+        hosted += [mine.tolist() for mine in self.assignment]
+        self.folder.write_json(RANKS, lost.where(processes, hosted, command_line(self.ranks.size)))
         settings = dataclasses.asdict(self.config)
         waiting = "polite" if self.ranks.polite else "spinning"
         layout = {
             "ranks": self.ranks.size,
-            "hosts": hosts,
+            "hosts": [host for host, _ in processes],
             "clients_per_rank": [len(mine) for mine in self.assignment],
             "device": str(self.device),
             "threads": self.ranks.threads,
@@ -278,6 +287,7 @@ class Job:
             "notes": self.notes,
             "scale": self.prepared.scale,
             "layout": layout,
+            "measured": self.server.measured,
             "versions": versions(),
             "command": sys.argv,
             "science": self.config.science(),
@@ -295,6 +305,8 @@ class Job:
         )
         for note in self.notes:
             say(f"  note: {note}")
+        if "PRTE_LAUNCHED" in os.environ:  # Open MPI's mpirun
+            say("  note: on Ctrl-C and TERM this mpirun kills its ranks; USR1 saves and stops them")
         say(self.partition.summary())
         if done:
             say(f"going on after round {done} of {self.config.rounds}")
@@ -310,26 +322,30 @@ class Job:
         mean = self._score(rows)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         by_rank = self.ranks.gather((bytes_per_round, rss))
-        self.ranks.on_server(lambda: self._check_scores(last, mean))
-        if not (self.server and by_rank):
-            return None
-        costs = {
-            "seconds": seconds,
-            "seconds_per_round": seconds / self.config.rounds,
-            "bytes_per_round": max(b for b, _ in by_rank),
-            "peak_rss_mb": max(r for _, r in by_rank),
-        }
-        scores = mean if self.method.averages_theta else last
-        result = result_of(self.config, self.method, self.partition, scores, last, costs)
-        states = {
-            "averaged": self.model.state_dict(self.model.theta),
-            "last": self.model.state_dict(last_theta),
-        }
-        self.server.keep_history()
-        self.folder.write("model.pt", lambda file: torch.save(states, file))
-        self.folder.write_json("result.json", result)
-        (self.folder.path / "checkpoint.pt").unlink(missing_ok=True)
-        return result
+        result: dict = {}
+
+        def leave() -> None:
+            assert self.server and by_rank
+            self._check_scores(last, mean)
+            costs = {
+                "seconds": seconds,
+                "seconds_per_round": seconds / self.config.rounds,
+                "bytes_per_round": max(b for b, _ in by_rank),
+                "peak_rss_mb": max(r for _, r in by_rank),
+            }
+            scores = mean if self.method.averages_theta else last
+            result.update(result_of(self.config, self.method, self.partition, scores, last, costs))
+            states = {
+                "averaged": self.model.state_dict(self.model.theta),
+                "last": self.model.state_dict(last_theta),
+            }
+            self.server.finish_history()
+            self.folder.write("model.pt", lambda file: torch.save(states, file))
+            self.folder.write_json("result.json", result)
+            self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
+
+        self.ranks.on_server(leave)
+        return result or None
 
     def _check_scores(self, *scores: Scores) -> None:
         """A model that diverged in its last rounds is not a result."""

@@ -20,6 +20,7 @@ mpi4py.rc.thread_level = "funneled"
 from mpi4py import MPI  # noqa: E402
 
 from fedmpi.errors import UserError  # noqa: E402
+from fedmpi.signals import STOPPED  # noqa: E402
 
 T = TypeVar("T")
 
@@ -34,6 +35,15 @@ ROLL_CALL, PRESENT = 7001, 7002
 
 class AgreedError(UserError):
     """A UserError that every rank has: the job can end in order, without MPI_Abort."""
+
+    code = 2
+    """What the job then exits with."""
+
+
+class Stopped(AgreedError):
+    """The job was asked to stop, and has saved what it needs to go on."""
+
+    code = STOPPED
 
 
 class StallError(UserError):
@@ -211,7 +221,7 @@ def run(main: Callable[[], int | None]) -> None:
     except AgreedError as error:
         if MPI.COMM_WORLD.Get_rank() == SERVER:
             print(f"fedmpi: {error}", file=sys.stderr, flush=True)
-        code = 2
+        code = error.code
     except SystemExit:
         raise
     except BaseException as error:

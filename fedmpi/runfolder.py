@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.config import Config
 from fedmpi.errors import UserError
 
@@ -34,24 +35,26 @@ class RunFolder:
         A finished run, or an unfinished one that is not to be resumed, is never overwritten
         without --force.
         """
-        result, checkpoint = self.path / "result.json", self.path / "checkpoint.pt"
+        result = self.path / "result.json"
+        unfinished = (self.path / NEWEST).exists() or (self.path / PREVIOUS).exists()
         if result.exists() and not config.force:
             raise UserError(
                 f"{self.path} holds a finished run of another configuration "
                 f"({self._differences(science)}): give another --output, or --force to replace it."
             )
-        if checkpoint.exists() and not (config.resume or config.force):
+        if unfinished and not (config.resume or config.force):
             raise UserError(
                 f"{self.path} holds an unfinished run: add --resume to go on with it, "
                 "or --force to start over."
             )
-        if config.resume and not checkpoint.exists():
+        if config.resume and not unfinished:
             raise UserError(f"--resume: there is no checkpoint in {self.path}; leave --resume out.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            for aside in self.path.glob(".*.[0-9]*"):  # of a job that was killed as it wrote
+                aside.unlink(missing_ok=True)
             if config.force:
-                for name in ("result.json", "checkpoint.pt", "history.csv", "model.pt"):
-                    (self.path / name).unlink(missing_ok=True)
+                self.remove("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
 
@@ -66,7 +69,17 @@ class RunFolder:
         names = [name for name in ours if there.get(name) != ours[name]]
         return ", ".join(f"{name} {there.get(name)}, not {ours[name]}" for name in names[:4])
 
-    def write(self, name: str, fill: Callable[[BinaryIO], Any]) -> None:
+    def remove(self, *names: str) -> None:
+        """Remove these files, if they are there."""
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+
+    def write(
+        self,
+        name: str,
+        fill: Callable[[BinaryIO], Any],
+        before_it_appears: Callable[[], None] = lambda: None,
+    ) -> None:
         """Write a file aside with `fill`, flush it to the disk, and put it in place."""
         aside = self.path / f".{name}.{os.getpid()}"
         try:
@@ -74,15 +87,42 @@ class RunFolder:
                 fill(file)
                 file.flush()
                 os.fsync(file.fileno())
+            before_it_appears()
             os.replace(aside, self.path / name)
-        except OSError as error:
+            self._flush_names()
+        except (OSError, RuntimeError) as error:
             aside.unlink(missing_ok=True)
-            raise UserError(f"cannot write {self.path / name}: {error.strerror}.") from None
+            # torch's writer, whose file failed, raises a RuntimeError of its own on top.
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            raise UserError(
+                f"cannot write {self.path / name}: {cause.strerror}. What was there before stands."
+            ) from None
+
+    def _flush_names(self) -> None:
+        """Have the disk know the new name, too."""
+        with contextlib.suppress(OSError):  # not every file system can
+            names = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(names)
+            finally:
+                os.close(names)
 
     def write_json(self, name: str, value: dict) -> None:
         """`value` as indented JSON; a NaN would not be JSON, and becomes null."""
         text = json.dumps(_without_nan(value), indent=2, ensure_ascii=False)
         self.write(name, lambda file: file.write(text.encode() + b"\n"))
+
+    def update_json(self, name: str, values: dict) -> None:
+        """Set some values of a JSON file."""
+        self.write_json(name, self.read_json(name) | values)
+
+    def read_json(self, name: str) -> dict:
+        """A JSON file of the run; {} if there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.path / name).read_text())
+        return {}
 
     def write_csv(self, name: str, rows: list[dict]) -> None:
         """`rows` under the keys of the first."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
+import os
 import time
 
 import numpy as np
 import torch
 
+from fedmpi import checkpoint, command, signals
 from fedmpi.config import Config
-from fedmpi.display import Progress
-from fedmpi.errors import UserError
+from fedmpi.display import Progress, warn
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
+from fedmpi.journal import Journal
 from fedmpi.methods.method import Method
 from fedmpi.partition import Partition
 from fedmpi.results import MANY
 from fedmpi.runfolder import RunFolder
 
 HISTORY_EVERY = 5.0
+WEIGHTS = "weights.bin"
+"""What weights.npz is made of when the run is done."""
 
 
 class Server:
@@ -35,18 +42,25 @@ class Server:
     ) -> None:
         self.config, self.method, self.model = config, method, model
         self.exchange, self.folder, self.groups = exchange, folder, partition.groups
-        self.partition_digest = partition.digest()
+        self.partition_digest, self.science = partition.digest(), config.science()
         # In float64, because a running mean of thousands of float32 vectors loses digits.
         self.theta_mean = torch.zeros(model.size, dtype=torch.float64)
-        self.history: list[dict] = []
-        self.client_weights: list[np.ndarray] = []
-        """A row of history.csv each, where the method weighs clients or cells."""
+        self.history = Journal(folder.path / "history.csv")
+        self.client_weights = Journal(folder.path / WEIGHTS)
+        """Where the method weighs clients or cells, for each row: the round, then the weights."""
+        size = model.size * (model.theta.element_size() + self.theta_mean.element_size())
+        self.schedule = checkpoint.Schedule(config.checkpoint_every, size / checkpoint.SLOW_DISK)
+        self.saved: list[int] = []
+        """The rounds of the checkpoints that were written."""
+        self.measured: dict[str, float] = {}
+        """What was chosen by measuring: kept in config.json and in checkpoints, for a resume."""
         self.seconds_before = 0.0
 
     def start_clock(self) -> None:
         """The rounds begin now."""
         self.began = self.row_began = self.history_kept = time.perf_counter()
         self.rounds_in_row = 0
+        self.schedule.start()
         self.progress = Progress(self.config.progress, self.config.rounds)
 
     @property
@@ -62,7 +76,8 @@ class Server:
             self.add_row(t, *split)
         risks = self.exchange.group_risks
         self.progress.update(t, self.groups, risks)
-        if t % self.config.checkpoint_every == 0 and t < self.config.rounds:
+        stops = self.exchange.asked_to_stop  # and then there will be one
+        if t < self.config.rounds and not stops and self.schedule.due(t):
             self.save_checkpoint(t)
 
     def add_row(self, t: int, mean_compute: float, longest_compute: float) -> None:
@@ -80,7 +95,7 @@ class Server:
         row |= {f"risk/{g}": float(r) for g, r in zip(self.groups, risks, strict=True)}
         if weights is not None:
             row |= {f"weight/{g}": float(w) for g, w in zip(self.groups, weights, strict=True)}
-        row |= self.add_client_weights()
+        row |= self.add_client_weights(t)
         row |= {"worst": float(risks.max()), "best": float(risks.min())}
         row |= {"average": float(risks.mean())}
         row |= {
@@ -88,16 +103,21 @@ class Server:
             "exchange": round(max(0.0, wall - longest_compute) / n, 6),
             "wait": round((longest_compute - mean_compute) / n, 6),
         }
-        self.history.append(row)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(row))
+        if not self.history:
+            writer.writeheader()
+        writer.writerow(row)
+        self.history.add(text.getvalue().encode())
         if now - self.history_kept > HISTORY_EVERY:
             self.keep_history()
 
-    def add_client_weights(self) -> dict[str, float]:
+    def add_client_weights(self, t: int) -> dict[str, float]:
         """Keep the weights of clients or cells; few of them are columns of history.csv as well."""
         weights = self.method.client_weights()
         if weights is None:
             return {}
-        self.client_weights.append(weights.copy())
+        self.client_weights.add(np.append(float(t), weights).tobytes())
         if weights.size > MANY:
             return {}
         named = [
@@ -111,50 +131,81 @@ class Server:
         return dict(zip(named, weights.ravel().tolist(), strict=True))
 
     def keep_history(self) -> None:
-        """Write history.csv as it stands."""
+        """Write the rows of history.csv that are new, and the weights that go with them."""
         self.history_kept = time.perf_counter()
-        self.folder.write_csv("history.csv", self.history)
-        if self.client_weights:
-            rounds = np.array([row["round"] for row in self.history])
-            self.folder.write_npz(
-                "weights.npz", round=rounds, weights=np.stack(self.client_weights)
-            )
+        self.history.keep()
+        self.client_weights.keep()
+
+    def finish_history(self) -> None:
+        """The run is at its end: write what is left, and the weights of clients as one archive."""
+        self.keep_history()
+        weights = self.method.client_weights()
+        if weights is not None:
+            shape = weights.shape
+            table = np.fromfile(self.client_weights.path).reshape(-1, 1 + math.prod(shape))
+            weights = table[:, 1:].reshape(-1, *shape)
+            self.folder.write_npz("weights.npz", round=table[:, 0].astype(int), weights=weights)
 
     def save_checkpoint(self, t: int) -> None:
         """Write all that the rest of the run depends on."""
+        began = time.perf_counter()
+        self.keep_history()
         state = {
             "round": t,
             "seconds": self.seconds,
             "theta": self.model.theta.detach().cpu(),
             "theta_mean": self.theta_mean,
             "method": {k: torch.from_numpy(np.array(v)) for k, v in self.method.state().items()},
-            "history": self.history,
-            "client_weights": [torch.from_numpy(w) for w in self.client_weights],
-            "science": json.dumps(self.config.science()),
+            "history": self.history.mark(),
+            "client_weights": self.client_weights.mark(),
+            "science": json.dumps(self.science),
             "partition": self.partition_digest,
+            "measured": self.measured,
         }
-        self.folder.write("checkpoint.pt", lambda file: torch.save(state, file))
-        self.keep_history()
+        checkpoint.save(self.folder, state)
+        self.saved.append(t)
+        self.schedule.wrote(time.perf_counter() - began)
+        if "checkpoint_seconds" not in self.measured:
+            self.measured["checkpoint_seconds"] = round(self.schedule.cost, 6)
+            self.folder.update_json("config.json", {"measured": self.measured})
 
     def load_checkpoint(self) -> int:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
-        path = self.folder.path / "checkpoint.pt"
-        try:
-            state = torch.load(path, weights_only=True)
-            saved = json.loads(state["science"])
-        except Exception as error:  # whatever a damaged file makes torch raise
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f"{path} cannot be read ({reason}): --force starts over.") from None
-        ours = json.loads(json.dumps(self.config.science()))
-        differing = [k for k in ours if k != "rounds" and ours[k] != saved.get(k)]
-        if differing:
-            what = ", ".join(f"{k} was {saved.get(k)}, now {ours[k]}" for k in differing)
-            raise UserError(f"{path} is of another configuration: {what}.")
-        if state["partition"] != self.partition_digest:
-            raise UserError(f"{path} is of another partition of the data: were the data changed?")
+        path = self.folder.path
+        state, note = checkpoint.load(path, self.science, self.partition_digest)
+        if note:
+            warn(note)
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
-        self.history, self.seconds_before = state["history"], state["seconds"]
-        self.client_weights = [w.numpy() for w in state["client_weights"]]
+        self.seconds_before = state["seconds"]
+        self.measured = self.folder.read_json("config.json").get("measured", {})
+        self.measured |= state["measured"]
+        self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
+        for journal, name in ((self.history, "history"), (self.client_weights, "client_weights")):
+            if not journal.restore(state[name]):
+                warn(
+                    f"{journal.path} is not what the checkpoint of round {state['round']} saw: "
+                    "its rows until then are lost, the model is not"
+                )
         return state["round"]
+
+    def stop(self, t: int) -> str:
+        """Save round `t`, because a signal asked to; the line that says how to go on."""
+        self.progress.close()
+        self.save_checkpoint(t)
+        signal = signals.asked()
+        by = signal.name if signal else "a signal to another rank"
+        how = command.resumed(command.command_line(self.exchange.ranks.size))
+        return f"stopped by {by} after round {t} of {self.config.rounds}, saved. Go on with: {how}"
+
+    def distrust(self, t: int) -> str:
+        """Put checkpoints of later rounds than `t` out of the way; what is left, for the user."""
+        folder = self.folder.path
+        names = (checkpoint.NEWEST, checkpoint.PREVIOUS)
+        for name, when in zip(names, reversed(self.saved), strict=False):
+            if when > t:
+                os.replace(folder / name, folder / "checkpoint-suspect.pt")
+        if any((folder / name).exists() for name in names):
+            return "The checkpoint from before stands: go on with --resume."
+        return "There is no checkpoint from before: start over."

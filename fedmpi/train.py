@@ -30,12 +30,16 @@ Across nodes, with Open MPI and with MPICH:
 import math
 import os
 import sys
+import time
 
+from fedmpi import signals, worlds
 from fedmpi.ranks import MPI, AgreedError, Ranks, run
 
 
 def main() -> int:
     world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    refuse_worlds_apart(world)
+    signals.listen(speaks=world.is_server)
     # Before numpy and torch are imported: their thread pools read it once.
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     config = world.on_server(lambda: read_command_line(world))
@@ -44,10 +48,12 @@ def main() -> int:
     finished, members = world.on_server(lambda: look_for_result(world, config))
     if not finished:
         ranks = world.first(members)  # spare ranks wait in the bcast below
+        if not ranks:
+            signals.wait_for_the_round()
         finished, error = train(ranks, config) if ranks else (None, None)
         error = world.bcast(error)
         if error:
-            raise AgreedError(error)
+            raise error
     if world.is_server:
         from fedmpi.display import result_table, say
 
@@ -87,14 +93,24 @@ def look_for_result(world: Ranks, config):
     return finished, members
 
 
-def train(ranks: Ranks, config) -> tuple[dict | None, str | None]:
-    """The result (on the server), or the line that says why there is none."""
+def refuse_worlds_apart(world: Ranks) -> None:
+    """End, if a launcher started several processes that do not find each other."""
+    advice = worlds.apart(world.size, MPI.get_vendor()[0])
+    if advice and worlds.place() > 0:
+        time.sleep(1)  # the first one speaks; a launcher ends them all when one is gone
+        sys.exit(AgreedError.code)
+    if advice:
+        raise AgreedError(advice)
+
+
+def train(ranks: Ranks, config) -> tuple[dict | None, AgreedError | None]:
+    """The result (on the server), or the error that says why there is none."""
     from fedmpi.job import Job  # torch is imported here, once the command line is known to be good
 
     try:
         return Job(ranks, config).run(), None
     except AgreedError as error:
-        return None, str(error)
+        return None, error
 
 
 if __name__ == "__main__":

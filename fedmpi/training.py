@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from fedmpi.clients import Clients
+from fedmpi.errors import UserError
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.methods.method import Method
-from fedmpi.ranks import AgreedError, Ranks
+from fedmpi.ranks import AgreedError, Ranks, Stopped
 
 if TYPE_CHECKING:
     from fedmpi.server import Server
@@ -34,17 +35,21 @@ class Training:
     done: int = 0
     """Rounds that are behind us: 0, or where a checkpoint stood."""
     computing: float = field(default=0.0, init=False)
+    equal_at: int = field(default=0, init=False)
+    """The last round at which every rank was seen to have the same theta."""
 
     def run(self) -> None:
         """Train from round `done + 1` to `rounds`; every rank ends with the same theta."""
+        self.equal_at = self.done
         self.exchange.send_first_weights()
         for t in range(self.done + 1, self.rounds + 1):
             evaluate = t % self.eval_every == 0 or t in (1, self.rounds)
             self.one_round(t, evaluate)
-            if evaluate:
-                split = self.time_split()
+            split = self.look_at_ranks(t) if evaluate else None
             if self.server:
-                self.server.end_round(t, split if evaluate else None)
+                self.server.end_round(t, split)
+            if self.exchange.asked_to_stop and t < self.rounds:
+                self.stop(t)
         self.exchange.receive_weights()  # those that answered the last report; nobody uses them
         if not torch.isfinite(self.model.theta.sum()):
             if self.server:
@@ -82,12 +87,39 @@ class Training:
         lr = self.method.config.lr / 10
         return f"The steps are too long: try --lr {lr:g}. What was saved before stands."
 
-    def time_split(self) -> tuple[float, float] | None:
-        """Mean and longest time in the clients' passes since the last call; on the server."""
-        seconds = np.array([[self.computing]] if self.clients else np.empty((0, 1)))
+    def stop(self, t: int) -> None:
+        """End the run at a checkpoint, on all ranks: one of them was asked to stop."""
+        self.exchange.receive_weights()
+        save = self.server.stop if self.server else None
+        raise Stopped(self.ranks.on_server(lambda: save(t) if save else ""))
+
+    def look_at_ranks(self, t: int) -> tuple[float, float] | None:
+        """Check that every rank has the server's theta; on the server, the split of the time.
+
+        That is the mean and the longest time in the clients' passes since the last call.
+        """
+        mine = np.array([[self.computing, 0.0]])
+        mine.view(np.int64)[0, 1] = self.model.checksum()
         self.computing = 0.0
-        number = len(self.ranks.client_ranks)
-        counts = [int(r in self.ranks.client_ranks) for r in range(self.ranks.size)]
-        whole = np.empty((number, 1)) if self.server else None
-        self.ranks.wait(self.ranks.Igatherv(seconds, whole, counts))
-        return (float(whole.mean()), float(whole.max())) if whole is not None else None
+        whole = np.empty((self.ranks.size, 2)) if self.server else None
+        self.ranks.wait(self.ranks.Igatherv(mine, whole, [2] * self.ranks.size))
+        if whole is None:
+            return None
+        self.check_equal(t, whole.view(np.int64)[:, 1])
+        seconds = whole[self.ranks.client_ranks, 0]
+        return float(seconds.mean()), float(seconds.max())
+
+    def check_equal(self, t: int, checksums: np.ndarray) -> None:
+        """On the server: end the job if theta is not the same everywhere, and name who differs."""
+        values, counts = np.unique(checksums, return_counts=True)
+        if len(values) == 1:
+            self.equal_at = t
+            return
+        usual = values[np.argmax(counts)] if counts.max() > 1 else checksums[0]
+        odd = ", ".join(str(rank) for rank in np.flatnonzero(checksums != usual))
+        assert self.server
+        raise UserError(
+            f"round {t}: theta is not the same on all ranks, as it still was at round "
+            f"{self.equal_at}. Ranks that differ: {odd}. Perhaps a memory or a network is faulty; "
+            f"ranks.json has their hosts. {self.server.distrust(self.equal_at)}"
+        )

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Sets up, fetches the data and trains on this machine.
 #
-#   ./launch/local.sh [-n RANKS] [--mpi mpich|openmpi] [options of fedmpi.train]
+#   ./launch/local.sh [-n RANKS] [--mpi mpich|openmpi] [--retries N] [options of fedmpi.train]
 #
 # Without options: Adult, setting PSG, on 41 ranks (a server and 40 clients). For example
 #
 #   ./launch/local.sh -n 3 --clients 40 --dataset adult --setting SSG
+#
+# If the job dies, it says which clients were lost and how to go on; --retries N goes on by itself,
+# from the last checkpoint, at most N times.
 #
 # Paths are relative to where you stand, and runs/ is written there; the data is kept in data/ of
 # the clone unless --data-dir says otherwise. The options of fedmpi.train:
@@ -16,18 +19,22 @@ set -euo pipefail
 # shellcheck source=launch/setup.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
-ranks=41 mpi=${FEDMPI_MPI:-mpich} dataset="" data_dir="" states=()
+FEDMPI_COMMAND=$(printf '%q ' "$0" "$@") # what to type again, for the lines that say how to go on
+export FEDMPI_COMMAND=${FEDMPI_COMMAND% }
+ranks=41 retries=0 mpi=${FEDMPI_MPI:-mpich} dataset="" data_dir="" states=()
 train=()
 while (($#)); do
     case $1 in
         -h | --help) usage "$0" && exit ;;
-        -n | --mpi) (($# > 1)) || fail "$1 needs a value; see $0 --help" ;;
+        -n | --mpi | --retries) (($# > 1)) || fail "$1 needs a value; see $0 --help" ;;
     esac
     case $1 in
         -n) ranks=$2 && shift ;;
         -n*) ranks=${1#-n} ;;
         --mpi) mpi=$2 && shift ;;
         --mpi=*) mpi=${1#*=} ;;
+        --retries) retries=$2 && shift ;;
+        --retries=*) retries=${1#*=} ;;
         *)
             # Passed on to train; these few also say what is to be fetched.
             case $1 in
@@ -43,6 +50,7 @@ while (($#)); do
     esac
     shift
 done
+[[ $retries =~ ^[0-9]+$ ]] || fail "--retries takes a number of times, not '$retries'"
 [[ $ranks =~ ^[1-9][0-9]*$ ]] || fail "-n takes a positive number of ranks, not '$ranks'"
 
 if [[ -z $dataset ]]; then
@@ -74,4 +82,4 @@ esac
 [[ $PWD -ef $fedmpi_root ]] && venv=${venv##*/}
 job=("$venv/bin/mpirun" -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
 say "running$(printf ' %q' ${mpi_environment[@]+"${mpi_environment[@]}"} "${job[@]}")"
-exec "${job[@]}" </dev/null
+exec "$venv/bin/python" -m fedmpi.watch --retries "$retries" -- "${job[@]}" </dev/null

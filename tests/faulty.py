@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 
+import torch
 from mpi4py import MPI
 
 from fedmpi.methods.fedminmax import FedMinMax
@@ -33,3 +35,30 @@ class Stops(FedMinMax):
         if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
         super().client_round(clients, exchange)
+
+
+class Drifts(FedMinMax):
+    """Rank 2's memory is faulty: a bit of its theta flips."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+            clients.model.theta.view(torch.int32)[5] ^= 1
+        super().client_round(clients, exchange)
+
+
+class SlowRound(FedMinMax):
+    """Round 3 takes for ever."""
+
+    def client_round(self, clients, exchange):
+        if exchange.round == 3:
+            print("round 3 begins", flush=True)
+            time.sleep(600)
+        super().client_round(clients, exchange)
+
+
+class SlowStart(FedMinMax):
+    """The rounds do not begin."""
+
+    def __init__(self, config):
+        print("preparing", flush=True)
+        time.sleep(600)

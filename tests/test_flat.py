@@ -40,3 +40,18 @@ def test_a_state_dict_is_a_copy_that_loads(model):
     fresh = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     fresh.load_state_dict(state)
     assert torch.equal(torch.cat([p.reshape(-1) for p in fresh.parameters()]), theta)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("inputs", [2, 3])
+def test_any_flipped_bit_changes_the_checksum(dtype, inputs):
+    """Also in the last of an odd number of parameters."""
+    model = FlatModel(nn.Linear(inputs, 1), dtype, torch.device("cpu"), 0)
+    before = model.checksum()
+    integers = {torch.float32: torch.int32, torch.float64: torch.int64}[dtype]
+    for place in range(model.size):
+        for bit in (0, 17, 30):
+            model.theta.view(integers)[place] ^= 1 << bit
+            assert model.checksum() != before
+            model.theta.view(integers)[place] ^= 1 << bit
+    assert model.checksum() == before and abs(before) < 2**63

@@ -1,0 +1,55 @@
+"""Being asked to stop: by USR1, TERM or Ctrl-C.
+
+Within the rounds the request is only noted. The ranks learn of it in the sum that closes the round
+(`Exchange.sum_changes`), whichever of them it came to, and stop together, at a checkpoint. Before
+the rounds there is nothing to save, and the process ends at once. So does it at a second Ctrl-C.
+"""
+
+import os
+import signal
+from types import FrameType
+
+STOPPED = 75
+"""The exit code of a run that was asked to stop, and can go on: EX_TEMPFAIL of sysexits.h."""
+
+_in_rounds = False
+_asked: signal.Signals | None = None
+_speaks = True
+
+
+def listen(speaks: bool) -> None:
+    """Take the signals from now on; `speaks` on the rank that prints."""
+    global _speaks
+    _speaks = speaks
+    for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, _receive)
+
+
+def wait_for_the_round() -> None:
+    """From now on a signal is only noted: the ranks stop together, when a round is done."""
+    global _in_rounds
+    _in_rounds = True
+
+
+def asked() -> signal.Signals | None:
+    """The signal that asked this rank to stop, if one did."""
+    return _asked
+
+
+def _receive(signum: int, frame: FrameType | None) -> None:
+    global _asked
+    again = signum == _asked == signal.SIGINT
+    if _in_rounds and not again:
+        if signum == signal.SIGINT:
+            _say("Ctrl-C: stopping when this round is saved. Again ends it at once.")
+        _asked = _asked or signal.Signals(signum)
+        return
+    when = "again: ended at once" if again else "before the first round: nothing new to save"
+    _say(f"{signal.Signals(signum).name} {when}.")
+    os._exit(128 + signum)
+
+
+def _say(text: str) -> None:
+    if _speaks:
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, f"\nfedmpi: {text}\n".encode())

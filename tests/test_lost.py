@@ -1,0 +1,122 @@
+"""From what a launcher says to the clients that were lost; and fedmpi.watch around it."""
+
+import json
+import socket
+import sys
+
+import pytest
+
+from fedmpi import lost, watch
+from fedmpi.command import resumed
+
+MPICH = """
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 70 RUNNING AT node1
+=   EXIT CODE: 9
+"""
+OPEN_MPI = """
+prterun noticed that process rank 2 with PID 72 on node node1 exited on
+signal 9 (Killed).
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    processes = [("node1", 70), ("node1.cluster", 71), ("node1", 72), ("node2", 72)]
+    hosted = [[], [0, 3], [1, 4, 5, 6], [2]]
+    text = lost.where(processes, hosted, "mpirun -n 4 python -m fedmpi.train --force --seed 1")
+    (tmp_path / "ranks.json").write_text(json.dumps(text))
+    return tmp_path
+
+
+def test_open_mpi_names_the_rank(folder):
+    assert lost.who(folder, OPEN_MPI) == "rank 2 (PID 72 on node1) with clients 1, 4-6"
+    assert lost.who(folder, OPEN_MPI.replace("node1", "node2")).endswith("with client 2")
+
+
+def test_mpich_names_the_host(folder):
+    assert lost.who(folder, MPICH) == "one of the ranks 0-2 on node1, which had clients 0-1, 3-6"
+
+
+def test_nobody_is_named_where_nobody_is_known(folder, tmp_path):
+    assert lost.who(folder, "PID 99 on node node1 exited") is None
+    assert lost.who(folder, "all is well") is None
+    assert lost.who(tmp_path / "elsewhere", OPEN_MPI) is None
+
+
+def test_the_command_says_how_to_go_on(folder, capsys):
+    log = folder / "log"
+    log.write_text(OPEN_MPI)
+    assert lost.main([str(folder), str(log)]) == 0
+    said = capsys.readouterr().out
+    assert "lost rank 2" in said and "no checkpoint yet. Start again with: mpirun -n 4" in said
+    (folder / "checkpoint.pt").write_bytes(b"")
+    assert lost.main([str(folder), str(log)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("fedmpi.train --seed 1 --resume")
+    assert lost.main([str(folder / "nowhere"), str(log)]) == 2
+
+
+def test_the_command_that_resumes():
+    assert resumed("mpirun x --force") == "mpirun x --resume"
+    assert resumed("mpirun x --resume --seed 1") == "mpirun x --resume --seed 1"
+    assert resumed("x --output a--force") == "x --output a--force --resume"
+
+
+def fails_until(tries: int, code: int) -> list[str]:
+    """A command that fails with `code`, and succeeds at the given try."""
+    script = (
+        "import pathlib, sys; p = pathlib.Path(sys.argv[1]); n = len(p.read_text()) + 1;"
+        "p.write_text('x' * n); print('try', n, flush=True);"
+        f"sys.exit({code} if n < {tries} else 0)"
+    )
+    return [sys.executable, "-c", script]
+
+
+@pytest.mark.parametrize(
+    ("code", "retries", "ends", "tries"), [(9, 3, 0, 3), (9, 1, 9, 2), (2, 3, 2, 1), (75, 3, 75, 1)]
+)
+def test_what_is_tried_again(tmp_path, capfd, code, retries, ends, tries):
+    count = tmp_path / "count"
+    count.write_text("")
+    command = ["--retries", str(retries), "--", *fails_until(3, code), str(count)]
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-m", "fedmpi.watch", *command], timeout=120)
+    assert done.returncode == ends and len(count.read_text()) == tries
+    assert f"try {tries}" in capfd.readouterr().out
+
+
+def test_a_retry_resumes_its_own_checkpoint_alone(tmp_path):
+    train = ["mpirun", "python", "-m", "fedmpi.train", "--dataset", "synthetic", "--force"]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "checkpoint.pt").write_bytes(b"of an earlier run")
+    job = watch.Watch([*train, "--output", str(folder)], retries=1)
+    assert job.folder == folder
+    job.began += 1
+    assert "--force" in job._again() and "--resume" not in job._again()
+    job.began -= 100
+    assert "--force" not in job._again() and "--resume" in job._again()
+
+
+def test_the_first_process_to_end_is_seen(tmp_path):
+    """Three, of which one is killed, and at once the others."""
+    import subprocess
+
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+    witness = watch.Witness(tmp_path)
+    processes = [(socket.gethostname(), p.pid) for p in sleepers]
+    text = lost.where(processes, [[], [0], [1]], "mpirun")
+    (tmp_path / "ranks.json").write_text(json.dumps(text))
+    import time
+
+    end = time.monotonic() + 60
+    while not witness.began and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(1)
+    for i in (2, 0, 1):
+        sleepers[i].kill()
+        sleepers[i].wait()
+    witness.join(timeout=10)
+    assert witness.first == sleepers[2].pid
+    assert lost.who(tmp_path, "", witness.first).startswith("rank 2 ")
