@@ -1,0 +1,32 @@
+import subprocess
+
+import pytest
+from bed import FOR_HOSTS, FOR_SLURM, Bed, Slurm, environment, missing
+from runs import Run
+from starts import LONG, train
+
+
+@pytest.fixture(scope="session")
+def bed(tmp_path_factory):
+    """Three hosts."""
+    if why := missing(FOR_HOSTS):
+        pytest.skip(why)
+    with Bed(tmp_path_factory.mktemp("bed") / "net") as bed:
+        yield bed
+
+
+@pytest.fixture(scope="session")
+def slurm(bed):
+    """Slurm over them."""
+    if why := missing(FOR_SLURM):
+        pytest.skip(why)
+    return Slurm(bed)
+
+
+@pytest.fixture(scope="session")
+def one_process(tmp_path_factory):
+    """The run that all others are compared with."""
+    folder = tmp_path_factory.mktemp("one")
+    command = list(map(str, train(folder, "run")))
+    subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=LONG)
+    return Run(folder / "run")
