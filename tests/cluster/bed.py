@@ -15,7 +15,7 @@ from pathlib import Path
 PORT = 2222
 CPUS = 16
 """What each host tells Slurm that it has; it does not check."""
-PATIENCE = 120
+PATIENCE = 180
 FOR_HOSTS = {
     "ip": "iproute2",
     "unshare": "util-linux",
@@ -331,7 +331,7 @@ class Slurm:
 
     def ask(self, command: str) -> str:
         """What one of Slurm's own commands prints."""
-        return self.run(*command.split(), timeout=30).stdout
+        return self.run(*command.split(), timeout=PATIENCE).stdout
 
     def submit(self, script: Path, *options: object, **more: str) -> int:
         """The number of the job that `sbatch` makes of a script."""
