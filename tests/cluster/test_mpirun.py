@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 import pytest
 from bed import FOR_HOSTS, Bed, missing
+from jobs import people
 from runs import Run
 from starts import LONG, difference, mpirun, train
 
@@ -42,3 +44,21 @@ def test_mpirun_over_three_hosts_gives_the_theta_of_one_process(bed, tmp_path, o
     run = Run(tmp_path / "run")
     assert run.config["layout"]["hosts"] == ["n1", "n1", "n2", "n2", "n3"]
     assert difference(run.theta(), one_process.theta()) < 1e-9
+
+
+def test_hosts_that_share_no_disk_each_need_the_data(bed, tmp_path, one_process):
+    """First n1 alone has the file, then all of them have it, each on a disk of its own."""
+    people(tmp_path / "people.csv")
+    command = [*mpirun(bed, 3, slots=1), *train(bed.disk, "run")]
+    command[command.index("--output") + 1] = tmp_path / "run"
+    assert bed.run("cp", tmp_path / "people.csv", bed.disk).returncode == 0
+    done = bed.run(*command, timeout=LONG)
+    assert done.returncode == 2 and not (tmp_path / "run").exists(), done.stderr
+    (line,) = re.findall(r"^fedmpi: .*", done.stderr, re.MULTILINE)
+    assert "n2, n3 cannot prepare the data: " in line and "people.csv" in line
+    for host in (2, 3):
+        assert bed.run("cp", tmp_path / "people.csv", bed.disk, host=host).returncode == 0
+    done = bed.run(*command, timeout=LONG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "prepared" in bed.run("ls", bed.disk / "data", host=3).stdout
+    assert difference(Run(tmp_path / "run").theta(), one_process.theta()) < 1e-9
