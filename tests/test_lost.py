@@ -42,7 +42,7 @@ def test_mpich_names_the_host(folder):
     "said",
     [
         "Connection to node1 closed by remote host.\n[mpiexec@node0] control_cb: assert failed",
-        "HNP daemon : [prterun-a@0,0] on node node0\n  Remote daemon: [prterun-a@0,1] on node node1",
+        "HNP daemon: [prterun-a@0,0] on node n0\n  Remote daemon: [prterun-a@0,1] on node node1",
     ],
 )
 def test_a_host_that_went_away_is_named_whatever_ended_here_after_it(folder, said):
