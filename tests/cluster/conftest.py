@@ -1,9 +1,16 @@
+import faulthandler
 import subprocess
 
 import pytest
 from bed import FOR_HOSTS, FOR_SLURM, Bed, Slurm, environment, missing
 from runs import Run
 from starts import LONG, train
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Not pytest's limit for one test: whatever is started here has its own, and ends with it."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
