@@ -95,9 +95,21 @@ Host *
 class Host:
     """One host; `pid` is its first process, seen from outside."""
 
-    def __init__(self, name: str, script: str) -> None:
+    def __init__(self, name: str, script: str, core: int = 0) -> None:
         self.name, self.pid = name, 0
-        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc"]
+        # One core each: ranks that share it sleep while they wait, as they should on this machine.
+        cores = sorted(os.sched_getaffinity(0))
+        self.on_core = ["taskset", "--cpu-list", str(cores[core % len(cores)])]
+        command = [
+            *self.on_core,
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--net",
+            "--uts",
+            "--ipc",
+        ]
         command += ["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
         self.process = subprocess.Popen(
             [*command, "bash", "-c", script],
@@ -126,7 +138,8 @@ class Host:
     def enter(self) -> list[str]:
         """What to put before a command to have it run there."""
         namespaces = ["--net", "--uts", "--ipc", "--mount", "--pid"]
-        return ["nsenter", "--target", str(self.pid), *namespaces, f"--wd={os.getcwd()}"]
+        enter = ["nsenter", "--target", str(self.pid), *namespaces, f"--wd={os.getcwd()}"]
+        return [*self.on_core, *enter]
 
     def kill(self) -> None:
         """Take it away, with everything that runs there."""
@@ -190,7 +203,9 @@ class Bed:
         self._at_switch("link add br0 type bridge")
         self._at_switch("link set br0 up")
         for name, ip in addresses.items():
-            host = Host(name, BOOT.format(name=name, folder=self.folder, address=ip))
+            host = Host(
+                name, BOOT.format(name=name, folder=self.folder, address=ip), len(self.hosts)
+            )
             self.hosts.append(host)
             self._at_switch(f"link add {name} type veth peer name eth0 netns {host.pid}")
             self._at_switch(f"link set {name} master br0 up")
