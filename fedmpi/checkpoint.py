@@ -13,7 +13,7 @@ import time
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError
 
@@ -141,10 +141,32 @@ def _read(path: Path) -> dict | str:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != FORMAT:
             return f"{path} was written by another version of fedmpi"
+        if not well_formed(state):
+            return f"{path} is not a checkpoint of a run"
     except Exception as error:  # whatever a damaged file makes zipfile and torch raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return f"{path} cannot be read ({reason.rstrip('.')})"
     return state
+
+
+def well_formed(state: dict) -> bool:
+    """Whether everything is there, and of the kind that it should be."""
+    import torch
+
+    number = (int, float)
+    kinds: dict[str, Any] = {"round": int, "seconds": number, "science": str, "partition": str}
+    kinds |= {"theta": torch.Tensor, "theta_mean": torch.Tensor}
+    kinds |= dict.fromkeys(("method", "history", "client_weights", "measured"), dict)
+    return (
+        all(isinstance(state[name], kind) for name, kind in kinds.items())
+        and all(isinstance(value, torch.Tensor) for value in state["method"].values())
+        and all(isinstance(value, number) for value in state["measured"].values())
+        and all(
+            isinstance(state[journal][name], int)
+            for journal in ("history", "client_weights")
+            for name in ("size", "crc")
+        )
+    )
 
 
 def difference(state: dict, science: dict, partition: str) -> str | None:

@@ -33,6 +33,7 @@ def command_line(ranks: int) -> str:
         return given
     if (launcher := launcher_process()) is not None:
         words = (launcher / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        words[0] = re.sub(r"prterun$", "mpirun", words[0])  # what Open MPI's mpirun becomes
         return shlex.join(words[:-1])
     mine = shlex.join(sys.orig_argv)
     by = "srun" if "SLURM_STEP_ID" in os.environ else "mpirun"

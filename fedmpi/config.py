@@ -13,17 +13,21 @@ from pathlib import Path
 
 from fedmpi import datasets, methods, models
 from fedmpi.checkpoint import parse_every
+from fedmpi.datasets.census import STATES, chosen_states
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
 from fedmpi.datasets.options import add_data_options, options_from
 from fedmpi.errors import UserError, unknown_name
+from fedmpi.folds import read_fold
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
 from fedmpi.partition import OWNED, SETTINGS
+from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
 DEFAULT_CLIENTS = 40
+LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
 
 @dataclass
@@ -54,6 +58,7 @@ class Config:
     skew: float
     limit_train: int | None
     limit_test: int | None
+    fold: str | None
     rows: int
     target: str | None
     group: tuple[str, ...]
@@ -68,6 +73,7 @@ class Config:
     micro_batch: int
     checkpoint_every: str
     stall_timeout: float
+    tuned: str | None
     data_dir: str
     output: str
     resume: bool
@@ -86,6 +92,8 @@ class Config:
         settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
         if self.setting == OWNED:
             del settings["clients"]
+        if self.fold is None:
+            del settings["fold"]  # so that runs from before there were folds are known again
         return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
 
 
@@ -106,6 +114,7 @@ NOT_SCIENCE = (
     "micro_batch",
     "checkpoint_every",
     "stall_timeout",
+    "tuned",
     "data_dir",
     "output",
     "resume",
@@ -114,16 +123,16 @@ NOT_SCIENCE = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """argparse, with its complaints as UserErrors."""
 
     def error(self, message: str):  # type: ignore[override]
-        raise UserError(f"{message}. See python -m fedmpi.train --help.")
+        raise UserError(f"{message}. See {self.prog} --help.")
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of fedmpi.train; defaults that depend on the dataset are None here."""
-    p = _Parser(
+    p = Parser(
         prog="python -m fedmpi.train",
         description="Train one model with one method, over the ranks of an MPI job.",
         epilog="Where a default is not shown, the dataset's preset decides; the resolved "
@@ -154,11 +163,17 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--q", type=float, help="q-FedAvg's exponent (.2)")
     g.add_argument("--tilt", type=float, help="TERM's t (1)")
     g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
+    g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
     for split in ("train", "test"):
         text = f"{split} on N rows, of every group its share"
         g.add_argument(f"--limit-{split}", type=int, metavar="N", help=text)
+    g.add_argument(
+        "--fold",
+        metavar="I/N",
+        help="cut the training rows into N parts; train on the others, test on part I",
+    )
     add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
@@ -175,9 +190,45 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+class Refused(argparse.Action):
+    """An option of fedmpi.train that another program has no use for, or has otherwise."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[override]
+        parser.error(f"{option_string} is not for {parser.prog.rpartition('.')[2]}: {self.const}")
+
+
+def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.ArgumentParser:
+    """A parser with the options of fedmpi.train but those of `instead`, which says what is."""
+    p = Parser(
+        prog=prog,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[parser()],
+        conflict_handler="resolve",
+        allow_abbrev=False,
+    )
+    for name, hint in instead.items():
+        p.add_argument(
+            name,
+            action=Refused,
+            nargs="*",
+            const=hint,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
+    return p
+
+
 def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:
     """The checked configuration of `arguments` for this many ranks, or a UserError."""
-    a = parser().parse_args(arguments)
+    return resolve_options(parser().parse_args(arguments), client_ranks, one_process)
+
+
+def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool) -> Config:
+    """The checked configuration of options that have been parsed; `a` is filled in."""
+    if a.tuned:
+        apply_tuned(a)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
     a.dataset = dataset.name
     _settle(a, dataset, method)
@@ -185,6 +236,17 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
+    if a.fold:
+        read_fold(a.fold)
+        if a.limit_test is not None:
+            raise UserError("--limit-test does nothing with --fold: leave it out.")
+    for name in ("output", "data_dir"):
+        if getattr(a, name) == "":
+            raise UserError(f"{_flag(name)} '': name a folder; . is the one you are in.")
+    if a.states is not None:
+        # As the Census writes them: ma and MA are the same run.
+        states = chosen_states(a.states)
+        a.states = ("all",) if len(states) == len(STATES) else states
     if a.dataset.startswith("csv:") and not (a.target and a.group):
         missing = "--group COL[,COL...]" if a.target else "--target COL"
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
@@ -200,13 +262,10 @@ def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Confi
             f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
         )
     if a.output is None:
-        name = (
-            "csv-" + Path(a.dataset[len("csv:") :]).stem
-            if a.dataset.startswith("csv:")
-            else a.dataset
-        )
         setting = "" if method.single_client else f"-{a.setting}"
-        a.output = f"runs/{name}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
+        fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
+        name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
+        a.output = f"runs/{name}"
     return Config(**vars(a))
 
 
@@ -221,10 +280,16 @@ def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> No
             f"--method {a.method} needs all rows in one place, and {a.dataset} has them apart."
         )
     who = f"--client {a.client}" if a.client else a.dataset
-    for name in ("setting", "skew", "limit_train", "limit_test"):
+    for name in ("setting", "skew", "limit_train", "limit_test", "fold"):
         if getattr(a, name) is not None:
-            raise UserError(f"{_flag(name)} does nothing where {who} says who holds which rows.")
+            raise UserError(f"{_flag(name)} is not for data where {who} says who holds which rows.")
     a.setting = OWNED
+
+
+def short_name(dataset: str) -> str:
+    """The dataset's name in the name of a folder."""
+    kind, _, file = dataset.partition(":")
+    return f"csv-{Path(file).stem}" if kind == "csv" else dataset
 
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
@@ -305,11 +370,16 @@ def _check_ranges(a: argparse.Namespace) -> None:
     for name, low in at_least.items():
         value = getattr(a, name)
         if value is not None and not low <= value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be at least {low}.")
+            number = "" if math.isfinite(value) else "a finite number, "
+            raise UserError(f"{_flag(name)} {value}: must be {number}at least {low}.")
+        most = LARGEST_SEED if name == "seed" else LARGEST
+        if isinstance(value, int) and value > most:
+            raise UserError(f"{_flag(name)} {value}: must be at most {most}.")
     for name in above_zero:
         value = getattr(a, name)
         if value is not None and not 0 < value < math.inf:
-            raise UserError(f"{_flag(name)} {value}: must be above 0.")
+            number = "" if math.isfinite(value) else "a finite number "
+            raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
     parse_every(a.checkpoint_every)
     if a.epsilon is not None and not 0 <= a.epsilon < 1:
         raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

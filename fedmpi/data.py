@@ -43,8 +43,11 @@ def list_datasets(data_dir: Path) -> None:
     for dataset in described:
         own = isinstance(dataset, CsvFile)
         ready = sum(name.startswith("csv:") if own else name == dataset.name for name in prepared)
-        raw = dataset.has_raw(data_dir)
-        state = f"prepared ({ready})" if ready else "raw files present" if raw else "absent"
+        state = "absent" if dataset.files else "your file" if own else "drawn when used"
+        if dataset.has_raw(data_dir):
+            state = "raw files present"
+        if ready:
+            state = f"prepared ({ready})"
         groups = str(len(dataset.groups)) if dataset.groups else "any"
         rows.append((dataset.name, state, groups, dataset.summary))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

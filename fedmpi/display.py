@@ -10,13 +10,19 @@ import time
 import numpy as np
 
 from fedmpi.command import launcher_process
+from fedmpi.errors import UserError
 
 LINE_EVERY = 10.0
 
 
 def say(text: str = "") -> None:
     """A line on the screen, at once: output of mpirun is not a terminal, and would be held back."""
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python would try again to write what it could not, at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise UserError(f"cannot print: {error.strerror} (where the output goes to).") from None
 
 
 def warn(text: str) -> None:
@@ -27,7 +33,8 @@ def warn(text: str) -> None:
 def facts(pairs: dict[str, object]) -> str:
     """`name value` pairs as aligned lines."""
     width = max(map(len, pairs))
-    return "\n".join(f"  {name:<{width}}  {value}" for name, value in pairs.items())
+    shown = {k: ", ".join(v) if isinstance(v, tuple) else v for k, v in pairs.items()}
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in shown.items())
 
 
 def result_table(result: dict) -> str:

@@ -3,14 +3,36 @@
 import difflib
 from collections.abc import Iterable
 
+MOST_NAMES = 60
+"""How many names a message lists; Allowed: of a table with thousands of columns is no help."""
+
 
 class UserError(Exception):
     """One clear line: what was given, what is allowed, what to type instead."""
+
+    def __str__(self) -> str:
+        # What was given may have line ends, or letters that turn a terminal around.
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception of somebody else's code says, in one line."""
+    lines = str(error).strip().splitlines()
+    said = lines[0].rstrip(".") if lines else ""
+    known = isinstance(error, ImportError | AttributeError) and said
+    return said if known else f"{type(error).__name__}{': ' * bool(said)}{said}"
+
+
+def shortened(value: str, longest: int = 40) -> str:
+    """`value` as it is quoted in a message, which stays one line whatever was in the file."""
+    return repr(value) if len(value) <= longest else f"{value[:longest]!r}…"
 
 
 def unknown_name(what: str, given: str, allowed: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(allowed)
-    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(given[:100], names, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return UserError(f"unknown {what} {given!r}.{hint} Allowed: {', '.join(names)}.")
+    more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""
+    listed = f"{', '.join(names[:MOST_NAMES])}{more}"
+    return UserError(f"unknown {what} {shortened(given)}.{hint} Allowed: {listed}.")

@@ -23,11 +23,13 @@ from fedmpi.config import Config
 from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared
-from fedmpi.display import at_terminal, facts, say
-from fedmpi.errors import UserError
+from fedmpi.display import Progress, at_terminal, facts, say
+from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
+from fedmpi.fairness import fairness_of
 from fedmpi.flat import FlatModel
+from fedmpi.folds import split_fold
 from fedmpi.holdings import Holdings, fingerprint, hold
 from fedmpi.hosts import prepare_on_every_host
 from fedmpi.layout import assign_clients, spread_rows
@@ -53,8 +55,9 @@ class Job:
     """On the server only: who holds what, and of each client rank its clients and its rows to train
     and to test; and what the user should know."""
 
-    def __init__(self, ranks: Ranks, config: Config) -> None:
-        self.ranks, self.config = ranks, config
+    def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
+        """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
+        self.ranks, self.config, self.progress = ranks, config, progress
         self.dataset = datasets.find(config.dataset)
         self.method = methods.find(config.method)(config)
         self.loss = LOSSES[config.loss]
@@ -62,6 +65,12 @@ class Job:
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
+        try:
+            return self._run()
+        finally:
+            self.folder.release()
+
+    def _run(self) -> dict | None:
         self._prepare()
         self._share_rows()
         self._build()
@@ -72,6 +81,7 @@ class Job:
         bytes_before = self.ranks.bytes_handed
         if self.server:
             self.server.start_clock()
+            self.server.progress = self.progress or self.server.progress
         c = self.config
         Training(
             self.ranks,
@@ -141,7 +151,11 @@ class Job:
         """On the server: decide which rows of a prepared dataset each rank uses."""
         c, groups = self.config, prepared.groups
         train_rows = self._limited(prepared, "train", c.limit_train)
-        test_rows = self._limited(prepared, "test", c.limit_test)
+        if c.fold:
+            of_row = np.asarray(prepared.array("train_group"))
+            train_rows, test_rows = split_fold(train_rows, of_row, groups, c.fold, c.seed)
+        else:
+            test_rows = self._limited(prepared, "test", c.limit_test)
         group_of_row = prepared.array("train_group")[train_rows]
         if self.method.single_client:
             self.partition = single_client(group_of_row, groups)
@@ -157,7 +171,14 @@ class Job:
             c.clients = len(prepared.clients)
         else:
             self.partition = partition(
-                group_of_row, groups, c.clients, c.setting, self.dataset, skew=c.skew, seed=c.seed
+                group_of_row,
+                groups,
+                c.clients,
+                c.setting,
+                self.dataset,
+                skew=c.skew,
+                seed=c.seed,
+                limited=len(train_rows) < prepared.rows("train"),
             )
         self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
         blocks = spread_rows(len(test_rows), len(self.ranks.client_ranks))
@@ -249,7 +270,7 @@ class Job:
         def start() -> int:
             assert self.server
             self.method.start(self.partition.counts)
-            done = self.server.load_checkpoint() if self.config.resume else 0
+            done = self._resume(self.server) if self.config.resume else 0
             self._announce(Placement(places or []), done)
             return done
 
@@ -257,6 +278,23 @@ class Job:
         done = self.ranks.on_server(start)
         self._bcast_theta()
         return done
+
+    def _resume(self, server: Server) -> int:
+        """On the server: go back to the checkpoint; UserError if it is none of ours."""
+        shapes = {name: np.shape(value) for name, value in self.method.state().items()}
+        try:
+            done = server.load_checkpoint()
+            found = {name: np.shape(value) for name, value in self.method.state().items()}
+            if found != shapes or not (isinstance(done, int) and 0 < done <= self.config.rounds):
+                raise ValueError(f"round {done}, weights of {found}")
+            return done
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # whatever other contents than ours lead to
+            raise UserError(
+                f"the checkpoint in {self.folder.path} is not what this run wrote "
+                f"({said_by(error)}): --force instead of --resume starts over."
+            ) from error
 
     def _bcast_theta(self) -> None:
         """The server's theta, on every rank."""
@@ -297,6 +335,8 @@ class Job:
         names = {"groups": self.prepared.groups, "clients": self.partition.names}
         arrays = {kind: np.array(some, dtype=str) for kind, some in names.items()}
         self.folder.write_npz("partition.npz", P_A=shares, counts=counts, **arrays)
+        if self.progress:
+            return
         say(f"fedmpi {fedmpi.__version__}, {self.ranks.size} rank(s), {versions()['mpi']}")
         say(facts({k: v for k, v in settings.items() if v not in (None, (), False)}))
         say(
@@ -336,7 +376,16 @@ class Job:
                 "peak_rss_mb": max(r for _, r in by_rank),
             }
             scores = mean if self.method.averages_theta else last
-            result.update(result_of(self.config, self.method, self.partition, scores, last, costs))
+            fairness = fairness_of(
+                self.dataset,
+                options_from(self.config),
+                self.prepared.groups,
+                self.prepared.classes,
+                scores.confusion,
+            )
+            result.update(
+                result_of(self.config, self.method, self.partition, scores, last, costs, fairness)
+            )
             states = {
                 "averaged": self.model.state_dict(self.model.theta),
                 "last": self.model.state_dict(last_theta),
@@ -360,10 +409,10 @@ class Job:
                 )
 
     def _test_rows(self) -> Rows | None:
-        """This rank's even share of the test rows."""
+        """This rank's even share of the test rows; those of a fold are training rows."""
         if self.ranks.rank not in self.ranks.client_ranks:
             return None
-        return self._load("test", self.my_test_rows)
+        return self._load("train" if self.config.fold else "test", self.my_test_rows)
 
     def _score(self, rows: Rows | None) -> Scores:
         groups, classes = len(self.prepared.groups), len(self.prepared.classes)

@@ -119,11 +119,13 @@ def partition(
     *,
     skew: float,
     seed: int,
+    limited: bool = False,
 ) -> Partition:
     """Give each row to one client; `dataset` says which groups go where in PSG and SSG.
 
     ESG deals every group evenly. PSG and SSG draw the shares of a group's holders from a
-    Dirichlet(skew) distribution, at least one row each.
+    Dirichlet(skew) distribution, at least one row each. `limited`: these rows are some of a
+    dataset's (--limit-train), which decides what is advised where they are too few.
     """
     if clients < 1:
         raise UserError(f"{clients} clients: use --clients 1 or more.")
@@ -133,7 +135,7 @@ def partition(
     group_sizes = np.bincount(group_of_row, minlength=len(groups))
     holders = _holders(setting, groups, clients, dataset)
     if any(rows < len(held_by) for rows, held_by in zip(group_sizes, holders, strict=True)):
-        raise _too_few_rows(setting, groups, clients, dataset, group_sizes)
+        raise _too_few_rows(setting, groups, clients, dataset, group_sizes, limited)
 
     client_of_row = np.empty(len(group_of_row), dtype=np.int32)
     counts = np.zeros((len(groups), clients), dtype=np.int64)
@@ -233,6 +235,7 @@ def _too_few_rows(
     clients: int,
     dataset: "Dataset",
     group_sizes: np.ndarray,
+    limited: bool,
 ) -> UserError:
     """The error for a group that cannot give each of its clients a row, with what would work."""
 
@@ -241,12 +244,14 @@ def _too_few_rows(
         return np.array([len(some) for some in held_by]) - group_sizes
 
     def most_clients(setting: str) -> int | None:
-        for fewer in range(clients, 1, -1):
+        fewer = min(clients, int(group_sizes.sum()))
+        while fewer > 1:
             try:
                 if short_of(setting, fewer).max() <= 0:
                     return fewer
             except UserError:
                 return None
+            fewer -= max(1, fewer // 1000)  # exact where it matters, and soon done where not
         return None
 
     short = short_of(setting, clients)
@@ -261,7 +266,9 @@ def _too_few_rows(
         for name in (setting, *others)
         if (most := most_clients(name))
     ]
-    if "min_group_rows" in dataset.uses:
+    if limited:
+        options.insert(0, "a larger --limit-train")
+    elif "min_group_rows" in dataset.uses:
         sizes = ", ".join(f"{name} {n:,}" for name, n in zip(groups, group_sizes, strict=True))
         problem = f"{problem.removesuffix(': ')} (rows to train: {sizes}): "
         if least := _least_rows(setting, groups, clients, dataset, group_sizes):

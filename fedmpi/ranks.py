@@ -4,6 +4,7 @@ Every message of a run goes through here, under MPI's own names, so this is also
 look at to see what can leave a rank.
 """
 
+import io
 import os
 import socket
 import sys
@@ -175,6 +176,11 @@ class Ranks:
                 outcome = ("value", work())
             except UserError as error:
                 outcome = ("error", str(error))
+            except MemoryError as error:
+                outcome = ("error", f"not enough memory on {self.host}: {error}.")
+            except OSError as error:  # of the user's files and folders, most likely
+                where = f"{error.filename}: " if error.filename else ""
+                outcome = ("error", f"{where}{error.strerror or error}.")
             except SystemExit as error:  # --help
                 outcome = ("exit", error.code)
         kind, value = self.bcast(outcome)
@@ -223,6 +229,9 @@ def run(main: Callable[[], int | None]) -> None:
 
     Without this the other ranks would wait for ever in their next collective.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have what the locale has not
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = main() or 0
     except AgreedError as error:

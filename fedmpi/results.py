@@ -20,6 +20,7 @@ def result_of(
     scores: Scores,
     last: Scores,
     costs: dict,
+    fairness: dict | None = None,
 ) -> dict:
     """The figures of a finished run; `scores` are of the model that the method reports.
 
@@ -45,6 +46,7 @@ def result_of(
         "worst_accuracy": float(accuracy.min()),
         "best_accuracy": float(accuracy.max()),
         "average_accuracy": float(accuracy.mean()),
+        "fairness": fairness,
         **costs,
     }
     weights = method.client_weights()

@@ -14,6 +14,9 @@ import numpy as np
 from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.config import Config
 from fedmpi.errors import UserError
+from fedmpi.lock import Lock
+
+OF_A_RUN = ("config.json", "history.csv", "model.pt", "partition.npz", "weights.npz")
 
 
 class RunFolder:
@@ -21,6 +24,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.lock = Lock(self.path)
 
     def finished(self, science: dict) -> dict | None:
         """The result, if the run that `science` describes is finished here."""
@@ -33,8 +37,26 @@ class RunFolder:
         """Make the folder ready for a run; called when all that can be checked has been.
 
         A finished run, or an unfinished one that is not to be resumed, is never overwritten
-        without --force.
+        without --force. From here to `release` no other run can claim the folder.
         """
+        try:
+            if self.path.is_dir():
+                self.lock.take()
+            self._check(config, science)
+            self._make()
+            self.lock.take()
+            self._check(config, science)  # another run may have ended here in between
+            if config.force:
+                self.remove("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
+        except OSError as error:
+            raise UserError(f"cannot use the folder {self.path}: {error.strerror}.") from None
+
+    def release(self) -> None:
+        """Let other runs claim the folder."""
+        self.lock.release()
+
+    def _check(self, config: Config, science: dict) -> None:
+        """UserError for what would be overwritten, or is not there to be resumed."""
         result = self.path / "result.json"
         unfinished = (self.path / NEWEST).exists() or (self.path / PREVIOUS).exists()
         if result.exists() and not config.force:
@@ -49,18 +71,24 @@ class RunFolder:
             )
         if config.resume and not unfinished:
             raise UserError(f"--resume: there is no checkpoint in {self.path}; leave --resume out.")
+        foreign = [name for name in OF_A_RUN if (self.path / name).exists()]
+        if foreign and self._science() is None and not config.force:
+            raise UserError(
+                f"{self.path} has a {foreign[0]} that is of no run: give another --output, or "
+                "--force to replace it."
+            )
+
+    def _make(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for aside in self.path.glob(".*.[0-9]*"):  # of a job that was killed as it wrote
                 aside.unlink(missing_ok=True)
-            if config.force:
-                self.remove("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
 
     def _science(self) -> dict | None:
         """The settings of the run that is here, as far as they decide its result."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return json.loads((self.path / "config.json").read_text())["science"]
         return None
 
@@ -90,9 +118,10 @@ class RunFolder:
             before_it_appears()
             os.replace(aside, self.path / name)
             self._flush_names()
-        except (OSError, RuntimeError) as error:
-            aside.unlink(missing_ok=True)
-            # torch's writer, whose file failed, raises a RuntimeError of its own on top.
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+            # torch's writer, whose file failed, raises an error of its own on top.
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
                 raise
@@ -112,7 +141,7 @@ class RunFolder:
     def write_json(self, name: str, value: dict) -> None:
         """`value` as indented JSON; a NaN would not be JSON, and becomes null."""
         text = json.dumps(_without_nan(value), indent=2, ensure_ascii=False)
-        self.write(name, lambda file: file.write(text.encode() + b"\n"))
+        self.write(name, lambda file: file.write(text.encode(errors="backslashreplace") + b"\n"))
 
     def update_json(self, name: str, values: dict) -> None:
         """Set some values of a JSON file."""
@@ -130,7 +159,7 @@ class RunFolder:
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
-        self.write(name, lambda file: file.write(text.getvalue().encode()))
+        self.write(name, lambda file: file.write(text.getvalue().encode(errors="backslashreplace")))
 
     def write_npz(self, name: str, **arrays: np.ndarray) -> None:
         """`arrays` as numpy's own archive."""

@@ -15,6 +15,7 @@ import torch
 from fedmpi import checkpoint, command, signals
 from fedmpi.config import Config
 from fedmpi.display import Progress, warn
+from fedmpi.errors import UserError, said_by
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.journal import Journal
@@ -133,6 +134,8 @@ class Server:
     def keep_history(self) -> None:
         """Write the rows of history.csv that are new, and the weights that go with them."""
         self.history_kept = time.perf_counter()
+        if not self.history:  # a run that diverges in its first round leaves an empty one
+            self.folder.write("history.csv", lambda file: None)
         self.history.keep()
         self.client_weights.keep()
 
@@ -173,12 +176,25 @@ class Server:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
         path = self.folder.path
         state, note = checkpoint.load(path, self.science, self.partition_digest)
+        if state["round"] > self.config.rounds:
+            raise UserError(
+                f"--rounds {self.config.rounds}: the checkpoint in {path} is of round "
+                f"{state['round']} already. Give at least that many."
+            )
         if note:
             warn(note)
+        try:
+            self._restore(state)
+        except Exception as error:  # whatever wrong contents make torch and numpy raise
+            where, why = path / checkpoint.NEWEST, said_by(error)
+            raise UserError(f"{where} cannot be used ({why}): --force starts over.") from None
+        return state["round"]
+
+    def _restore(self, state: dict) -> None:
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
-        self.seconds_before = state["seconds"]
+        self.seconds_before = float(state["seconds"])
         self.measured = self.folder.read_json("config.json").get("measured", {})
         self.measured |= state["measured"]
         self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
@@ -188,7 +204,6 @@ class Server:
                     f"{journal.path} is not what the checkpoint of round {state['round']} saw: "
                     "its rows until then are lost, the model is not"
                 )
-        return state["round"]
 
     def stop(self, t: int) -> str:
         """Save round `t`, because a signal asked to; the line that says how to go on."""

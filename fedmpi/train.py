@@ -84,11 +84,12 @@ def fingerprint_of_owners(world: Ranks, config) -> str:
 def look_for_result(world: Ranks, config):
     """The result if that run is already finished, and the ranks it takes."""
     from fedmpi import methods
+    from fedmpi.display import say
     from fedmpi.runfolder import RunFolder
 
     finished = None if config.force else RunFolder(config.output).finished(config.science())
     if finished:
-        print(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
+        say(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size
     return finished, members
 

@@ -108,6 +108,8 @@ def test_a_checkpoint_that_would_run_code_is_not_run(train, cut, tmp_path):
 def test_other_data_and_other_configurations_are_refused_with_what_differs(train, cut, tmp_path):
     with pytest.raises(UserError, match=r"another configuration: lr was 0\.01, now 0\.5\."):
         train(*cut, "--resume", "--lr", "0.5")
+    with pytest.raises(UserError, match=r"--rounds 3: .* round 4 already"):
+        train(*cut, "--resume", "--rounds", "3")
     people = tmp_path / "people.csv"
     people.write_text(people.read_text().replace(",a,1", ",a,0", 1))
     with pytest.raises(UserError, match=r"of other data: csv-people-.*, now csv-people-"):

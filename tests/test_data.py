@@ -21,7 +21,7 @@ def test_fetch_list_verify(tmp_path, capsys):
     assert main(["list", *where]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "prepared (1)" in lines["synthetic"]
-    assert "absent" in lines["adult"] and "absent" in lines["csv:FILE"]
+    assert "absent" in lines["adult"] and "your file" in lines["csv:FILE"]
     assert main(["verify", *where]) == 0
     assert capsys.readouterr().out.startswith("ok ")
 

@@ -251,9 +251,9 @@ def test_files_that_cannot_be_given_to_ranks(tmp_path, seen, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--setting", "PSG"], "--setting does nothing where .* says who holds which rows"),
-        (["--skew", "5"], "--skew does nothing"),
-        (["--limit-train", "9"], "--limit-train does nothing"),
+        (["--setting", "PSG"], "--setting is not for data where .* says who holds which rows"),
+        (["--skew", "5"], "--skew is not for"),
+        (["--limit-train", "9"], "--limit-train is not for"),
         (["--method", "centralized"], "centralized needs all rows in one place"),
     ],
 )

@@ -52,7 +52,7 @@ def wait_for_checkpoint(job: Job, folder: Path) -> None:
         time.sleep(0.005)
 
 
-ROUNDS = 500
+ROUNDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,9 @@ def kill_and_resume(folder: Path, kills: int, rounds: int) -> tuple[Run, dict[st
         time.sleep(rng.uniform(0, 0.5))
         ended = job.process.poll()
         job.kill()
-        assert ended is None, f"finished, or died, before it was killed: {job.text}"
+        if ended is not None:  # on a fast machine
+            assert ended == 0 and seen["kills"], job.text
+            break
         seen["kills"] += 1
         seen["within a write"] += any(run.glob(".checkpoint*"))
         seen["before a round"] += written(run) == before

@@ -265,6 +265,15 @@ def test_config_json_is_json(train, options):
     json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
+def test_states_are_the_same_run_however_they_are_written():
+    def science(*states):
+        options = ["--dataset", "acs-race", *states]
+        return resolve(options, 2, one_process=False).science()
+
+    assert science("--states", "ma,RI") == science("--states", "RI,MA") != science("--states", "MA")
+    assert science("--states", "ALL") == science("--states", "all")
+
+
 @pytest.mark.launch
 def test_a_job_that_is_suspended_as_a_whole_goes_on(options, tmp_path):
     """Ctrl-Z for longer than --stall-timeout, then fg: nobody was missing."""

@@ -51,6 +51,14 @@ class Acs(Dataset):
         """The group of every row, from RAC1P and the label."""
         raise NotImplementedError
 
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]]:
+        jobs = ("Employed ", "Unemployed ")
+        return "race", tuple(
+            name.partition(" ")[2] if name.startswith(jobs) else name for name in groups
+        )
+
     # Groups can be fewer than `self.groups`, by --min-group-rows; their names tell which.
 
     def psg_blocks(self, groups: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

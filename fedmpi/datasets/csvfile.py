@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 
 from fedmpi.datasets.dataset import Arrays, Dataset, Preset
 from fedmpi.datasets.options import DataOptions
-from fedmpi.errors import UserError, unknown_name
+from fedmpi.errors import UserError, shortened, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from fedmpi.datasets.owners import Owner
 
 DEFAULT_TEST = "0.2"
+SEPARATOR = " / "
+"""Between the values that a group's name is made of."""
+READING = 2
+"""Raise it when the same file would be read to other rows or inputs: it is part of the key."""
 
 
 class CsvFile(Dataset):
@@ -32,7 +37,7 @@ class CsvFile(Dataset):
 
     def __init__(self, file: str):
         self.name = f"csv:{file}"
-        self.path = Path(file).expanduser()
+        self.path = path_of(file)
 
     def used(self, options: DataOptions) -> dict:
         used = super().used(options) | {"test": options.test or DEFAULT_TEST}
@@ -45,8 +50,8 @@ class CsvFile(Dataset):
         used = self.used(options)
         contents = [self.path]
         if held_out_share(used["test"]) is None:
-            contents.append(Path(used.pop("test")).expanduser())
-        digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
+            contents.append(path_of(used.pop("test")))
+        digest = hashlib.sha256(json.dumps(used | {"reading": READING}, sort_keys=True).encode())
         for path in contents:
             digest.update(hashlib.sha256(content_of(path)).digest())
         stem = re.sub(r"[^\w.-]+", "-", self.path.stem)[:40]
@@ -54,6 +59,17 @@ class CsvFile(Dataset):
 
     def owned(self, options: DataOptions) -> bool:
         return options.client is not None
+
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The group columns but the target; None where a value has the separator in it."""
+        places = [i for i, name in enumerate(options.group) if name != options.target]
+        parts = [name.split(SEPARATOR) for name in groups]
+        if not places or any(len(values) != len(options.group) for values in parts):
+            return None
+        values = tuple(SEPARATOR.join(part[i] for i in places) for part in parts)
+        return SEPARATOR.join(options.group[i] for i in places), values
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         from fedmpi.datasets.owners import assemble
@@ -141,11 +157,25 @@ def held_out_share(test: str) -> float | None:
     return share
 
 
+def path_of(given: str) -> Path:
+    """The path that the user means, ~ being a home folder if there is such a one."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
 def content_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}.") from error
+        if stat.S_ISREG(path.stat().st_mode) or path.is_dir():  # of which reading tells
+            return path.read_bytes()
+    except FileNotFoundError as error:
+        # A newcomer's first slip: the name is right, and the folder another.
+        raise UserError(f"cannot read {path}: {error.strerror}, seen from {Path.cwd()}.") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read {path}: {why}.") from error
+    raise UserError(f"cannot read {path}: it is a pipe or a device; save it as a file first.")
 
 
 def read_rows(
@@ -154,23 +184,24 @@ def read_rows(
     """The usable rows, and which are of the test file; None if they are yet to be chosen."""
     import pandas as pd
 
-    labels = {name for name in (options.target, *options.group, options.client) if name}
+    labels = [name for name in (options.target, *options.group, options.client) if name]
     frame = read_table(path, notes, sources)
-    require(labels | set(options.drop), frame, path)
-    frame = frame.drop(columns=list(set(options.drop) - labels))
-    what = "a target or a group" + " or an owner" * (options.client is not None)
-    frame = with_labels(frame, list(labels), path, notes, what)
+    require([*labels, *options.drop], frame, path)
+    frame = frame.drop(columns=[name for name in options.drop if name not in labels])
+    frame = with_labels(frame, options, path, notes)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is not None:
         return frame, None
-    test_path = Path(test).expanduser()
+    test_path = path_of(test)
     other = read_table(test_path, notes, sources)
     if options.client and options.client not in other.columns:
         other[options.client] = "-"  # whose test rows these are makes no difference
     require(frame.columns, other, test_path)
     if extra := [name for name in other.columns if name not in {*frame.columns, *options.drop}]:
         notes.append(f"columns only in {test_path.name} ignored: {', '.join(extra)}")
-    other = with_labels(other[frame.columns], list(labels), test_path, notes, what)
+    other = with_labels(other[frame.columns], options, test_path, notes)
+    if path.samefile(test_path):
+        notes.append(f"the test rows are the training rows: --test is {test_path.name} as well")
     in_test = np.arange(len(frame) + len(other)) >= len(frame)
     return pd.concat([frame, other], ignore_index=True), in_test
 
@@ -185,14 +216,22 @@ def read_table(path: Path, notes: list[str], sources: list[dict]) -> "pd.DataFra
 
 
 def with_labels(
-    frame: "pd.DataFrame", labels: list[str], path: Path, notes: list[str], what: str
+    frame: "pd.DataFrame", options: DataOptions, path: Path, notes: list[str]
 ) -> "pd.DataFrame":
-    """The rows in which no column of `labels` is missing; `what` they are, for a note."""
-    whole = frame[labels].notna().all(axis=1)
+    """The rows that have a target, every column of the group, and an owner; '?' is no target."""
+    from fedmpi.datasets.table import check_cells
+
+    check_cells(frame, path)
+    assert options.target
+    named = (options.target, *options.group, options.client)
+    labels = list(dict.fromkeys(name for name in named if name))
+    whole = frame[labels].notna().all(axis=1) & (frame[options.target] != "?")
     if not whole.any():
         raise UserError(f"{path} has no row with a value in each of {', '.join(labels)}.")
     if not whole.all():
-        notes.append(f"{path.name}: {(~whole).sum()} rows without {what} left out")
+        owner = " or an owner" if options.client else ""
+        number = (~whole).sum()
+        notes.append(f"{path.name}: {number} rows without a target or a group{owner} left out")
     return frame[whole].reset_index(drop=True)
 
 
@@ -202,7 +241,9 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
         if name not in frame.columns:
             only = frame.columns[0]
             if len(frame.columns) == 1 and re.search(r"[;\t|]", only):
-                raise UserError(f"{path} has one column, {only!r}: separate its cells by commas.")
+                raise UserError(
+                    f"{path} has one column, {shortened(only)}: separate its cells by commas."
+                )
             raise unknown_name(f"column in {path}", name, frame.columns)
 
 

@@ -108,6 +108,15 @@ class Dataset:
     raw_folder: str | None = None
     """Where under raw/ they are kept, if not in a folder of the dataset's name."""
 
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The attribute by which people are told apart, and the value of it that each group has.
+
+        Groups may be an attribute and the target together. None where they are the classes alone.
+        """
+        return None
+
     def psg_blocks(self, groups: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The groups of each half of the clients in PSG: here, halves in order."""
         if len(groups) < 3:

@@ -66,4 +66,9 @@ def options_from(args: object) -> DataOptions:
 
 
 def _columns(given: str) -> tuple[str, ...]:
-    return tuple(column.strip() for column in given.split(","))
+    names = tuple(column.strip() for column in given.split(","))
+    if "" in names:
+        raise argparse.ArgumentTypeError(f"{given!r} has an empty name; give names as in sex,race")
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{given!r} has a name twice")
+    return names

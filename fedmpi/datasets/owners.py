@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from fedmpi.datasets.csvfile import hold_out
+from fedmpi.datasets.csvfile import SEPARATOR, hold_out
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.table import (
     Columns,
@@ -37,7 +37,7 @@ from fedmpi.datasets.table import (
     parse,
     survey,
 )
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, shortened
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -152,7 +152,8 @@ def column_kinds(owner: Owner) -> tuple[str, dict[str, Kind]]:
         if values is None:
             found[name] = Kind.TEXT
         else:
-            whole = np.array_equal(values, np.trunc(values))
+            # Above 2^53 two numbers may be one float.
+            whole = np.array_equal(values, np.trunc(values)) and (np.abs(values) < 2**53).all()
             found[name] = Kind.WHOLE_NUMBERS if whole else Kind.NUMBERS
     return owner.name, found
 
@@ -201,7 +202,12 @@ class Labels:
                 f"{what}: the target {options.target!r} has values such as {broken}; it must be "
                 "classes (text or whole numbers)."
             )
-        if not 2 <= number <= MOST_LABELS:
+        if number == 1:
+            raise UserError(
+                f"{what}: the target {options.target!r} has one value only, "
+                f"{shortened(self.class_names[0])}; two classes or more are needed."
+            )
+        if number > MOST_LABELS:
             raise UserError(
                 f"{what}: the target {options.target!r} has {number} different values, such as "
                 f"{self.class_names[0]!r}; 2 to {MOST_LABELS} classes are possible."
@@ -221,7 +227,7 @@ class Labels:
     @property
     def group_names(self) -> list[str]:
         """In the order of their codes."""
-        return [" / ".join(map(name_of, values)) for values in sorted(self.groups)]
+        return [SEPARATOR.join(map(name_of, values)) for values in sorted(self.groups)]
 
     def codes(
         self, frame: pd.DataFrame, kinds: dict[str, Kind], options: DataOptions

@@ -115,10 +115,12 @@ def prepare(
             store(arrays, aside, dataset.name, dataset.used(options), progress)
             publish(aside, folder)
         except OSError as error:
-            raise UserError(f"cannot write {folder}: {error}. Choose a --data-dir.") from error
+            why = error.strerror or error
+            raise UserError(f"cannot write {folder}: {why}. Choose a --data-dir.") from error
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    return Prepared.open(folder)
+        return Prepared.open(folder)
+    return verify(folder)  # on the server alone: a rank trusts what has just been hashed
 
 
 def tidy(dataset: Dataset, arrays: Arrays) -> None:
@@ -142,7 +144,8 @@ def tidy(dataset: Dataset, arrays: Arrays) -> None:
     counts = count_rows(arrays)
     for name in arrays.groups:
         if not counts["train"][name]:
-            raise UserError(f"{dataset.name}: group {name!r} has no rows to train on.")
+            more = ": use more --rows" if "rows" in dataset.uses else ""
+            raise UserError(f"{dataset.name}: group {name!r} has no rows to train on{more}.")
         if not counts["test"][name]:
             arrays.notes.append(f"group {name!r} has no test rows: it has no test risk")
 
@@ -240,7 +243,12 @@ def publish(aside: Path, folder: Path) -> None:
 
 def is_stale(folder: Path) -> bool:
     """Whether `folder` is a whole preparation, but of another format."""
-    return read_manifest(folder).get("format") != FORMAT
+    try:
+        return read_manifest(folder).get("format") != FORMAT
+    except UserError:
+        if folder.exists():
+            raise
+        return True  # another process is just replacing it
 
 
 def read_manifest(folder: Path) -> dict:

@@ -27,6 +27,11 @@ class Synthetic(Dataset):
     ssg_shares = (20, 20)
     uses = ("rows", "seed")
 
+    def attribute(
+        self, groups: tuple[str, ...], options: DataOptions
+    ) -> tuple[str, tuple[str, ...]]:
+        return "A", tuple(name.removeprefix("A=") for name in groups)
+
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         # Streams of their own: the test rows of a seed do not depend on --rows.
         train, test = np.random.SeedSequence([int.from_bytes(b"data", "big"), options.seed]).spawn(

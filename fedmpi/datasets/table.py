@@ -3,6 +3,7 @@
 Everything learned from the data (means, deviations, categories) is learned from the training rows.
 """
 
+import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,39 +11,50 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, shortened
 
 MOST_CATEGORIES = 1000
+TO_DO = "correct them, or leave it out with --drop"
+LONGEST_CELL = 1000
+"""Characters of a text that can be a category or a name; a longer one is rather a lost quote."""
 
 
 def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
     """The rows of a CSV file, cells as text or missing, columns named by the first line."""
     try:
+        text = content.decode("utf-8-sig")
         # The header is read as a row: pandas would rename duplicate columns without a word, and
         # take the first column for an index where the rows are longer than the header.
         cells = pd.read_csv(
-            io.StringIO(content.decode("utf-8-sig")),
+            io.StringIO(text),
             header=None,
             dtype=str,
             skipinitialspace=True,
             low_memory=False,
         )
     except UnicodeDecodeError as error:
+        old = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8, for example with "
-            "iconv -f latin1 -t utf-8."
+            f"iconv -f {old} -t utf-8."
         ) from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty.") from error
     except pd.errors.ParserError as error:
         why = str(error).strip().rpartition("C error: ")[2]
         raise UserError(f"{path} is not a table: {why}.") from error
+    note_short_rows(text, cells, path, notes)
     cells = cells.apply(lambda column: column.str.strip()).replace("", None)
     header, rows = cells.iloc[0], cells.iloc[1:].reset_index(drop=True)
     named = header.notna().to_numpy()
     if not named.all():
         notes.append(f"{path.name}: {(~named).sum()} columns without a name left out")
     rows = rows.loc[:, named].set_axis(header[named].tolist(), axis=1)
+    if len(longest := max(rows.columns, key=len, default="")) > LONGEST_CELL:
+        raise UserError(
+            f"{path}: the column name {shortened(longest)} has {len(longest):,} characters: is a "
+            "quote left open?"
+        )
     repeated = rows.columns[rows.columns.duplicated()]
     if len(repeated):
         raise UserError(f"{path} has more than one column {repeated[0]!r}: rename one of them.")
@@ -51,21 +63,44 @@ def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
     return rows
 
 
+def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[str]) -> None:
+    """Note rows with fewer cells than the others: pandas makes them up without a word."""
+    if not cells.iloc[:, -1].isna().any():
+        return  # every row has its last cell, so it is whole
+    limit = csv.field_size_limit(max(len(text), 1))
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+        lengths = [(reader.line_num, len(row)) for row in reader if any(map(str.strip, row))]
+    except csv.Error:  # it is stricter than pandas, who has read the table
+        return
+    finally:
+        csv.field_size_limit(limit)
+    short = [line for line, length in lengths if length < cells.shape[1]]
+    if short and short[0] != lengths[0][0]:  # under a short header all rows are longer
+        notes.append(
+            f"{path.name}: {len(short)} rows have fewer cells than the header's {cells.shape[1]} "
+            f"(the first ends in line {short[0]}); the cells that lack are taken as empty"
+        )
+
+
+def check_cells(frame: pd.DataFrame, path: Path) -> None:
+    """UserError for a text that is too long to be a category or a label."""
+    for name in frame.columns:
+        lengths = frame[name].str.len()
+        if lengths.max() > LONGEST_CELL:
+            row = int(lengths.argmax())
+            raise UserError(
+                f"{path}: column {name!r} has a cell of {lengths.max():,.0f} characters (row "
+                f"{row + 1}, {shortened(frame[name].iloc[row])}), at most {LONGEST_CELL:,} are "
+                f"possible: is a quote left open? Otherwise leave it out with --drop {name!r}."
+            )
+
+
 def numbers(column: pd.Series) -> np.ndarray | None:
     """The column as float64, NaN where it is missing or '?'; None if some value is no number."""
     column = column.where(column != "?")  # the mark of many a public table
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     return None if (np.isnan(values) & column.notna().to_numpy()).any() else values
-
-
-def labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """A code for every value, and the names of the codes, in order; whole numbers as such."""
-    values = numbers(column)
-    if values is None or not np.array_equal(values, np.trunc(values)):
-        names, found = np.unique(column.to_numpy(dtype=object).astype(str), return_inverse=True)
-        return found, names.tolist()
-    whole, found = np.unique(values, return_inverse=True)
-    return found, [f"{value:.0f}" for value in whole]
 
 
 @dataclass(frozen=True)
@@ -91,14 +126,16 @@ class Numbers:
         train = values[~in_test]
         known = train[~np.isnan(train)]
         if np.isinf(known).any():
-            raise UserError(f"column {name!r} has {np.isinf(known).sum()} infinite values.")
+            raise UserError(
+                f"column {name!r} has {np.isinf(known).sum()} infinite values: {TO_DO} {name!r}."
+            )
         constant = bool((known == known[:1]).all())
         with np.errstate(over="ignore", invalid="ignore"):
             # Of a constant the value itself, where rounding would leave a little.
             mean = 0.0 if not len(known) else float(known[0] if constant else known.mean())
             squares = 0.0 if constant else float(np.square(known - mean).sum())
         if not np.isfinite(squares):
-            raise UserError(f"column {name!r} has values too large to work with.")
+            raise UserError(f"column {name!r} has values too large to work with: {TO_DO} {name!r}.")
         binary = bool(np.isin(known, (0, 1)).all())
         missing_test = int(np.isnan(values[in_test]).sum())
         return cls(len(train), len(known), mean, squares, constant, binary, missing_test)
@@ -119,15 +156,20 @@ class Numbers:
             self.missing_test + other.missing_test,
         )
 
-    def note(self, name: str) -> str | None:
+    @property
+    def empty(self) -> bool:
+        """Whether there is no value at all to train on."""
+        return not self.known
+
+    def notes(self, name: str) -> list[str]:
         """What the user should know of it."""
         missing = self.rows - self.known
         if not missing and not self.missing_test:
-            return None
-        return (
+            return []
+        return [
             f"column {name!r}: {missing} training and {self.missing_test} test values missing, "
             "filled with the training mean"
-        )
+        ]
 
 
 @dataclass(frozen=True)
@@ -138,6 +180,7 @@ class Texts:
     values: frozenset[str]
     """Those that occur in training rows."""
     missing: int
+    missing_test: int
     like_numbers: int
     unlike_numbers: int
     """Of all rows, how many could be read as numbers, and how many not."""
@@ -148,7 +191,8 @@ class Texts:
         like = pd.to_numeric(column, errors="coerce").notna()
         unlike = column.notna() & ~like
         values = frozenset(train.dropna().unique())
-        return cls(len(train), values, *map(int, (train.isna().sum(), like.sum(), unlike.sum())))
+        missing = train.isna().sum(), column[in_test].isna().sum()
+        return cls(len(train), values, *map(int, (*missing, like.sum(), unlike.sum())))
 
     def join(self, other: "Texts") -> "Texts":
         """Of the rows of both."""
@@ -156,6 +200,7 @@ class Texts:
             self.rows + other.rows,
             self.values | other.values,
             self.missing + other.missing,
+            self.missing_test + other.missing_test,
             self.like_numbers + other.like_numbers,
             self.unlike_numbers + other.unlike_numbers,
         )
@@ -166,19 +211,32 @@ class Texts:
         if number > MOST_CATEGORIES or (self.rows > few and number > self.rows / 2):
             raise UserError(
                 f"column {name!r} is text with {number} different values in {self.rows} "
-                f"training rows, such as {min(self.values)!r}: leave it out with --drop {name!r}."
+                f"training rows, such as {shortened(min(self.values))}: leave it out with "
+                f"--drop {name!r}."
             )
 
-    def note(self, name: str) -> str | None:
+    @property
+    def empty(self) -> bool:
+        """Whether there is no value at all to train on."""
+        return not self.values
+
+    def notes(self, name: str) -> list[str]:
         """What the user should know of it."""
-        if self.like_numbers <= self.unlike_numbers:
-            return None
-        other = [value for value in sorted(self.values) if not is_number(value)]
-        example = f", such as {other[0]!r}" if other else ""
-        return (
-            f"column {name!r} is taken for text: {self.unlike_numbers} values are not "
-            f"numbers{example}"
-        )
+        notes = []
+        if self.like_numbers > self.unlike_numbers:
+            other = [value for value in sorted(self.values) if not is_number(value)]
+            example = f", such as {shortened(other[0])}" if other else ""
+            notes.append(
+                f"column {name!r} is taken for text: {self.unlike_numbers} values are not "
+                f"numbers{example}"
+            )
+        if self.missing or self.missing_test:
+            become = "a category of their own" if self.missing else "all zero in the inputs"
+            notes.append(
+                f"column {name!r}: {self.missing} training and {self.missing_test} test values "
+                f"missing, {become}"
+            )
+        return notes
 
 
 Statistics = Numbers | Texts
@@ -203,10 +261,10 @@ class Numeric:
             with np.errstate(over="ignore", invalid="ignore"):
                 deviation = float(np.sqrt(column.squares / column.known))
         if not np.isfinite(deviation):
-            raise UserError(f"column {name!r} has values too large to work with.")
+            raise UserError(f"column {name!r} has values too large to work with: {TO_DO} {name!r}.")
         plain = column.binary or not deviation
         center, scale = (0.0, 1.0) if plain else (column.mean, deviation)
-        return cls(column.mean, deviation, center, scale, column.known < column.rows)
+        return cls(column.mean, deviation, center, scale, 0 < column.known < column.rows)
 
     def features(self, name: str) -> list[str]:
         return [name] * bool(self.deviation) + [f"{name} missing"] * self.missing
@@ -263,19 +321,25 @@ class Encoder:
         columns: dict[str, Numeric | Categorical] = {}
         features: list[str] = []
         notes: list[str] = []
-        dropped = []
+        empty, dropped = [], []
         for name, known in statistics.items():
+            if known.empty:
+                empty.append(name)
+                continue
             encoder = (
                 Numeric.fit(name, known)
                 if isinstance(known, Numbers)
                 else Categorical.fit(name, known)
             )
-            notes += [note] if (note := known.note(name)) else []
+            notes += known.notes(name)
             if named := encoder.features(name):
                 columns[name] = encoder
                 features += named
             else:
                 dropped.append(name)
+        if empty:
+            names = ", ".join(empty)
+            notes.append(f"columns without a value in the training rows left out: {names}")
         if dropped:
             notes.append(f"constant columns left out: {', '.join(dropped)}")
         return cls(columns, tuple(features), notes)
@@ -288,16 +352,21 @@ class Encoder:
             place = slice(start, start := start + len(encoder.features(name)))
             encoder.encode(columns[name], x[:, place])  # type: ignore[arg-type]
             if not np.isfinite(x[:, place]).all():
-                raise UserError(f"column {name!r} has test values that are infinite or too large.")
+                raise UserError(
+                    f"column {name!r} has test values that are infinite or too large: {TO_DO} "
+                    f"{name!r}."
+                )
         return x
 
     def unseen(self, columns: Columns, in_test: np.ndarray) -> dict[str, int]:
         """How many test values of each column of text no training row has."""
-        return {
-            name: int((encoder.codes(columns[name][in_test]) < 0).sum())  # type: ignore[arg-type]
-            for name, encoder in self.columns.items()
-            if isinstance(encoder, Categorical)
-        }
+        unseen = {}
+        for name, encoder in self.columns.items():
+            if isinstance(encoder, Categorical):
+                test = columns[name][in_test]
+                assert isinstance(test, pd.Series)
+                unseen[name] = int(((encoder.codes(test) < 0) & test.notna().to_numpy()).sum())
+        return unseen
 
 
 def note_unseen(unseen: dict[str, int]) -> list[str]:

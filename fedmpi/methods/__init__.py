@@ -2,7 +2,7 @@
 
 import importlib
 
-from fedmpi.errors import UserError, unknown_name
+from fedmpi.errors import UserError, said_by, unknown_name
 from fedmpi.methods.method import Method
 
 FILES = {
@@ -23,8 +23,8 @@ def find(name: str) -> type[Method]:
     file, _, class_name = FILES.get(name, name).partition(":")
     try:
         method = getattr(importlib.import_module(file), class_name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"--method {name}: {error}. Give package.module:Class.") from None
+    except Exception as error:  # whatever an import of somebody's file raises
+        raise UserError(f"--method {name}: {said_by(error)}. Give package.module:Class.") from error
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise UserError(f"--method {name}: it is not a subclass of fedmpi.methods.method.Method.")
     return method

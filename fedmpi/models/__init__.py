@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedmpi.errors import UserError, unknown_name
+from fedmpi.errors import UserError, said_by, unknown_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,8 +54,9 @@ def find(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
     module, _, function = (MODELS[name].function if name in MODELS else name).partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"--model {name}: {error}. Give package.module:function.") from None
+    except Exception as error:  # whatever an import of somebody's file raises
+        why = said_by(error)
+        raise UserError(f"--model {name}: {why}. Give package.module:function.") from error
     if not callable(found):
         raise UserError(f"--model {name}: it is not a function of (row_shape, classes).")
     return found
@@ -67,7 +68,16 @@ def build(name: str, row_shape: tuple[int, ...], classes: int, seed: int) -> nn.
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return find(name)(row_shape, classes)
+        make = find(name)
+        try:
+            return make(row_shape, classes)
+        except UserError:
+            raise
+        except Exception as error:  # whatever somebody's function raises
+            raise UserError(
+                f"--model {name} fails for row_shape {row_shape} and {classes} classes: "
+                f"{said_by(error)}."
+            ) from error
 
 
 def check(name: str, module: nn.Module, row_shape: tuple[int, ...], classes: int) -> None:
@@ -90,7 +100,9 @@ def check(name: str, module: nn.Module, row_shape: tuple[int, ...], classes: int
             together, apart = module(rows), torch.cat([module(rows[:1]), module(rows[1:])])
         except Exception as error:  # whatever somebody's forward raises
             shape = " × ".join(map(str, row_shape))
-            raise UserError(f"--model {name} fails on rows of {shape}: {error}.") from error
+            raise UserError(
+                f"--model {name} fails on rows of {shape}: {said_by(error)}."
+            ) from error
     if together.shape != (3, classes):
         raise UserError(
             f"--model {name} makes {tuple(together.shape)} of 3 rows, not (3, {classes}): logits."

@@ -119,9 +119,9 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE, "v,v,t"), {}, "more than one column 'v'"),
         (table(FINE) + "\n1,2,3,4", {}, "Expected 3 fields in line 202, saw 4"),
         (table(FINE) + '\n1,"2,3', {}, "is not a table"),
-        (table(FINE).encode("utf-16"), {}, "not UTF-8"),
+        (table(FINE).encode("utf-16"), {}, "not UTF-8.*-f utf-16"),
         ("v,g,t\nJosé,0,1\n".encode("latin1"), {}, "not UTF-8"),
-        (table([(v, g, 1) for v, g, _ in FINE]), {}, "1 different values"),
+        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only, '1'"),
         (table([(v, g, v / 7) for v, g, _ in FINE]), {}, "must be classes"),
         (table([(v, v % 2, v) for v in range(1001)]), {}, "1001 different values"),
         (table([(v, v, v % 2) for v in range(1001)]), {}, "makes 1001 groups"),
@@ -138,6 +138,8 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"test": "v,g,t\n1e60,1,1\n"}, "'v' has test values .*too large"),
         (table(FINE), {"test": "v,g,t\n1,5,1\n"}, "no test rows are left"),
         ("v,g,t\n1,a,0\n2,b,1\n", {}, "no test rows are left"),
+        (table(FINE, "v" * 2000 + ",g,t"), {}, r"2,000 characters: is a quote left open\?"),
+        (table([*FINE, ("x" * 2000, 1, 1)]), {}, r"2,000 characters \(row 201.*--drop 'v'"),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_line(tmp_path, content, options, message):
@@ -168,11 +170,36 @@ def test_a_directory_is_not_a_file(tmp_path):
             None,
             "'v': . training and . test values missing",
         ),
+        (table([*FINE, (3, 1)]), None, r"1 rows have fewer cells .*3 \(the first ends in line 202"),
+        (table([("", *row) for row in FINE], "e,v,g,t"), None, "without a value .* left out: e$"),
+        (table([("?", *row) for row in FINE], "e,v,g,t"), None, "without a value .* left out: e$"),
+        (
+            table([("" if row[0] % 20 == 0 else "ab"[row[1]], *row) for row in FINE], "e,v,g,t"),
+            None,
+            r"'e': \d+ training and \d+ test values missing, a category of their own",
+        ),
+        (table([*FINE, (3, 1, "?")]), None, "1 rows without a target or a group"),
     ],
 )
 def test_what_was_done_to_the_data_is_noted(tmp_path, content, test, note):
     data = read(tmp_path, content, test, target="t", group=("g",))
     assert any(re.search(note, text) for text in data.notes), data.notes
+
+
+def test_a_column_without_values_is_no_input(tmp_path):
+    data = read(tmp_path, table([("", *row) for row in FINE], "e,v,g,t"), target="t", group=("g",))
+    assert data.features == ("v", "g")
+
+
+def test_rows_that_end_in_an_empty_cell_are_not_short(tmp_path):
+    content = table([(t, v, g, "") for v, g, t in FINE], "t,v,g,e")
+    data = read(tmp_path, content, target="t", group=("g",))
+    assert not any("fewer cells" in note for note in data.notes)
+
+
+def test_whole_numbers_beyond_a_float_stay_apart(tmp_path):
+    content = table([(v, 2**53 + g, t) for v, g, t in FINE])
+    assert len(read(tmp_path, content, target="t", group=("g",), drop=("g",)).groups) == 2
 
 
 def test_the_key_follows_contents_and_options(tmp_path):

@@ -1,0 +1,1 @@
+"""Finished runs as one HTML file, or as figures for papers."""

@@ -1,0 +1,254 @@
+"""Choose a method's steps and parameters by cross-validation on the training rows.
+
+    mpirun -n 3 python -m fedmpi.tune adult --method qfedavg
+    mpirun -n 41 python -m fedmpi.tune adult --method fedminmax --lr-mu .01    # lr alone is tuned
+    mpirun -n 82 python -m fedmpi.tune adult --method term --at-once 2         # two runs at a time
+    python -m fedmpi.tune synthetic --method afl --grid lr=.05,.1 lr_mu=.1 --criterion average
+
+Each configuration of the grid (the paper's, unless --grid or an option says otherwise) is trained
+on two thirds of the training rows and validated on the third, three times; the test rows have no
+part in it. The choice goes to tuned.json, which fedmpi.train and fedmpi.reproduce read with
+--tuned. Stop it when you like: the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedmpi.errors import UserError
+from fedmpi.ranks import MPI, Ranks, run
+
+if TYPE_CHECKING:
+    from fedmpi.grid import Plan
+
+CRITERIA = ("worst", "average")
+DEFAULT_CLIENTS = 40
+INSTEAD = {
+    "--dataset": "name the dataset first, as in `tune adult`",
+    "--fold": "use --folds",
+    "--limit-test": "test rows have no part in tuning",
+    "--tuned": "that is what comes out",
+    "--resume": "it goes on by itself",
+}
+
+
+@dataclass
+class Request:
+    """The command line: what to tune, over what, and by which measure."""
+
+    options: argparse.Namespace
+    criterion: str
+    folds: int
+    grid: dict[str, tuple[float, ...]]
+    at_once: int
+    output: Path
+
+
+@dataclass
+class Choice:
+    """A point of the grid, and its runs, a fold each."""
+
+    options: dict[str, float]
+    plans: list[Plan]
+
+
+def main() -> int:
+    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    # Before numpy and torch are imported: their thread pools read it once.
+    os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    request, choices = world.on_server(lambda: read_command_line(world))
+    from fedmpi.grid import run_grid
+
+    plans = [plan for choice in choices for plan in choice.plans]
+    run_grid(world, plans, request.options.progress, request.at_once)
+    world.on_server(lambda: conclude(request, choices))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of tuning, and those of fedmpi.train that hold for all runs of it."""
+    from fedmpi.config import parser_of
+
+    p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD)
+    g = p.add_argument_group("tuning")
+    g.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
+    g.add_argument(
+        "--criterion",
+        default="worst",
+        help="the validation risk to be lowest: of the worst group, or the average (worst)",
+    )
+    g.add_argument("--folds", type=int, default=3, metavar="N", help="(3)")
+    g.add_argument(
+        "--grid",
+        nargs="+",
+        default=[],
+        metavar="OPTION=V[,V...]",
+        help="instead of the paper's values, as in lr=.01,.1 q=1,2",
+    )
+    g.add_argument(
+        "--at-once",
+        type=int,
+        metavar="N",
+        help="runs at a time, on as many teams of ranks (as many as can have a rank a client)",
+    )
+    g.add_argument("--output", metavar="DIR", help="(tuning/<dataset>-<setting>-<method>-s<seed>)")
+    return p
+
+
+def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
+    """The request and the points of its grid, each checked, and looked for on the disk."""
+    from fedmpi.config import short_name
+    from fedmpi.grid import look
+
+    a = parser().parse_args(sys.argv[1:])
+    a.fold = a.tuned = a.limit_test = None
+    a.resume = False
+    a.setting = a.setting.upper()
+    a.clients = a.clients or DEFAULT_CLIENTS
+    given = {name: vars(a).pop(name) for name in ("criterion", "folds", "grid", "at_once")}
+    if given["criterion"] not in CRITERIA:
+        raise UserError(f"--criterion {given['criterion']}: must be worst or average.")
+    if given["folds"] < 2:
+        raise UserError(f"--folds {given['folds']}: must be at least 2.")
+    at_once = given["at_once"]
+    if at_once is None:
+        at_once = max(1, world.size // (a.clients + 1))
+    if at_once < 1:
+        raise UserError(f"--at-once {at_once}: must be at least 1.")
+    name = f"{short_name(a.dataset)}-{a.setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
+    output = Path(a.output or f"tuning/{name}")
+    grid = read_grid(a, given["grid"])
+    request = Request(a, given["criterion"], given["folds"], grid, at_once, output)
+    choices = plan_choices(request)
+    for choice in choices:
+        for plan in choice.plans:
+            look(plan)
+    return request, choices
+
+
+def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float, ...]]:
+    """The values to try: of --grid, or else the paper's for the options that the method reads.
+
+    An option that the command line sets is not tuned. E is tuned for the methods that train local
+    epochs by themselves.
+    """
+    from fedmpi import methods
+    from fedmpi.tuned import GRIDS
+
+    method = methods.find(a.method)
+    tunable = [
+        name
+        for name in GRIDS
+        if name == "lr"
+        or (name in method.options and (name != "local_epochs" or method.local_epochs))
+    ]
+    grid = {name: GRIDS[name] for name in tunable if getattr(a, name) is None}
+    for pair in pairs:
+        name, _, values = pair.partition("=")
+        name = name.replace("-", "_")
+        if name not in tunable:
+            allowed = ", ".join(tunable)
+            raise UserError(f"--grid {pair}: {a.method} can be tuned over {allowed}.")
+        if name not in grid:
+            raise UserError(f"--grid {pair}: --{name.replace('_', '-')} is given, too.")
+        kind = int if name == "local_epochs" else float
+        try:
+            grid[name] = tuple(dict.fromkeys(kind(value) for value in values.split(",")))
+        except ValueError:
+            raise UserError(f"--grid {pair}: give numbers, as in {name}=1,2.") from None
+    if not grid:
+        raise UserError("nothing is left to tune: leave out one of the options, or give --grid.")
+    return grid
+
+
+def plan_choices(request: Request) -> list[Choice]:
+    """Every point of the grid, a run for each fold."""
+    from fedmpi.config import resolve_options
+    from fedmpi.folds import model_selection
+    from fedmpi.grid import Plan
+
+    values = {name: list(values) for name, values in request.grid.items()}
+    choices = []
+    for point in model_selection().ParameterGrid(values):
+        options = {name: point[name] for name in request.grid}
+        label = "-".join(f"{name}={value:g}" for name, value in options.items())
+        plans = []
+        for fold in range(1, request.folds + 1):
+            a = copy.deepcopy(request.options)
+            vars(a).update(options)
+            a.fold = f"{fold}/{request.folds}"
+            a.output = str(request.output / "runs" / f"{label}-fold{fold}of{request.folds}")
+            config = resolve_options(a, 1, one_process=False)
+            plans.append(Plan(config, f"{label} fold {a.fold}"))
+        choices.append(Choice(options, plans))
+    return choices
+
+
+def conclude(request: Request, choices: list[Choice]) -> None:
+    """On the server: rank the points, and write the choice. A point that diverged is out of it."""
+    from fedmpi.display import say
+    from fedmpi.runfolder import RunFolder
+
+    rows = [row_of(request, choice) for choice in choices]
+    ranked = sorted((row for row in rows if row["risk"] is not None), key=lambda row: row["risk"])
+    failed = [plan for choice in choices for plan in choice.plans if plan.failure]
+    for plan in failed:
+        say(f"FAILED {plan.title}: {plan.failure}")
+    if not ranked:
+        raise UserError(
+            f"no point of the grid has all its {request.folds} folds: nothing to choose."
+        )
+    best, a = ranked[0], request.options
+    folder = RunFolder(request.output)
+    config = choices[0].plans[0].config
+    folder.write_json(
+        "tuned.json",
+        {
+            "dataset": a.dataset,
+            "method": a.method,
+            "setting": config.setting,
+            "clients": config.clients,
+            "seed": a.seed,
+            "criterion": request.criterion,
+            "folds": request.folds,
+            "rounds": config.rounds,
+            "options": {name: best[name] for name in request.grid},
+            "risk": best["risk"],
+            "std": best["std"],
+            "failed": len(failed),
+            "tried": [*ranked, *(row for row in rows if row["risk"] is None)],
+        },
+    )
+    say(f"validation risk ({request.criterion}), mean over {request.folds} folds:")
+    for row in ranked[:10]:
+        point = "  ".join(f"{name} {row[name]:<6g}" for name in request.grid)
+        say(f"  {row['risk']:.4f} ± {row['std']:.4f}  {point}")
+    for name, values in request.grid.items():
+        if len(values) > 1 and best[name] in (min(values), max(values)):
+            say(f"note: the best {name}, {best[name]:g}, is at the edge of the grid")
+    say(f"in {request.output}/tuned.json; use it with --tuned {request.output}/tuned.json")
+
+
+def row_of(request: Request, choice: Choice) -> dict:
+    """The mean validation risk of a point; None if a fold has failed."""
+    import numpy as np
+
+    records = [plan.record() for plan in choice.plans]
+    risks = [r.result[f"{request.criterion}_risk"] for r in records if r]
+    whole = len(risks) == request.folds
+    return choice.options | {
+        "risk": float(np.mean(risks)) if whole else None,
+        "std": float(np.std(risks, ddof=1)) if whole else None,
+        "folds": risks,
+    }
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,158 @@
+"""What the report shows, before it is drawn."""
+
+import json
+import shutil
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+from reports import FAST
+
+from fedmpi.errors import UserError
+from fedmpi.records import find_records
+from fedmpi.report.collect import POINTS, collect
+
+
+def section_of(folder) -> dict:
+    (section,) = collect(find_records([folder]), [folder])["sections"]
+    return section
+
+
+def cell_of(section: dict, label: str, setting: str) -> dict:
+    (cell,) = [
+        cell
+        for cell in section["cells"]
+        if cell["setting"] == setting and section["methods"][cell["method"]]["label"] == label
+    ]
+    return cell
+
+
+def test_means_and_deviations_are_over_the_seeds(runs):
+    section = section_of(runs)
+    assert [m["label"] for m in section["methods"]] == ["FedAvg", "FedMinMax", "Centralized"]
+    assert section["settings"] == ["ESG", "SSG"]
+    assert len(section["cells"]) == 5 and len(section["runs"]) == 10
+    results = [
+        json.loads((runs / f"SSG-fedminmax-s{seed}/result.json").read_text()) for seed in (0, 1)
+    ]
+    cell = cell_of(section, "FedMinMax", "SSG")
+    assert cell["seeds"] == [0, 1]
+    for key in ("worst_risk", "average_risk", "best_risk", "worst_accuracy"):
+        values = [result[key] for result in results]
+        assert cell["stats"][key] == pytest.approx([mean(values), stdev(values)])
+    for a, name in enumerate(section["groups"]):
+        values = [result["groups"][name]["weight"] for result in results]
+        assert cell["groups"]["weight"][a] == pytest.approx([mean(values), stdev(values)])
+    assert sum(section["priors"]) == pytest.approx(1, abs=1e-4)
+    # The baseline ignores --setting, FedAvg weighs no groups.
+    assert cell_of(section, "Centralized", "")["seeds"] == [0, 1]
+    assert cell_of(section, "FedAvg", "ESG")["groups"]["weight"] == [None, None]
+
+
+def test_one_seed_has_no_deviation(run):
+    section = section_of(run)
+    assert section["cells"][0]["stats"]["worst_risk"][1] is None
+
+
+def test_runs_of_one_method_are_told_apart_by_what_differs(train, tmp_path):
+    for q, setting in ((0.5, "ESG"), (2, "ESG"), (2, "SSG")):
+        options = f"{FAST} --method qfedavg --q {q} --setting {setting}"
+        train(*options.split(), output=f"all/{q}-{setting}")
+    for epochs, setting in ((1, "ESG"), (2, "SSG")):
+        options = f"{FAST} --method fedavg --local-epochs {epochs} --setting {setting}"
+        train(*options.split(), output=f"all/fedavg-{setting}")
+    section = section_of(tmp_path / "all")
+    labels = [m["label"] for m in section["methods"]]
+    assert labels == ["FedAvg", "q-FedAvg, q = 0.5", "q-FedAvg, q = 2"]
+    assert section["notes"] == [
+        "FedAvg is not the same in all settings: E = 1 in ESG, E = 2 in SSG."
+    ]
+
+
+def test_a_run_that_is_there_twice_counts_once(runs):
+    shutil.copytree(runs / "ESG-fedavg-s0", runs / "copy")
+    section = section_of(runs)
+    assert cell_of(section, "FedAvg", "ESG")["seeds"] == [0, 1]
+    assert any("repeats a run" in note for note in section["notes"])
+
+
+def test_a_long_history_is_thinned_evenly_and_keeps_its_ends(run):
+    head = (run / "history.csv").read_text().splitlines()[0]
+    names = head.split(",")
+    rows = [",".join(str(t if n == "round" else t / 7) for n in names) for t in range(1, 3001)]
+    (run / "history.csv").write_text("\n".join([head, *rows]))
+    (shown,) = section_of(run)["runs"]
+    rounds = shown["history"]["round"]
+    assert len(rounds) == POINTS and (rounds[0], rounds[-1]) == (1, 3000)
+    assert {int(step) for step in np.diff(rounds)} == {7, 8}
+    assert shown["history"]["risk"][1] == pytest.approx([t / 7 for t in rounds], rel=1e-4)
+    assert any("400 of 3,000 rows" in note for note in shown["notes"])
+
+
+def test_what_is_missing_or_damaged_is_said_and_the_rest_is_shown(run):
+    keys = {"history.csv": "history", "partition.npz": "partition", "model.pt": "h"}
+    for name in keys:
+        whole = (run / name).read_bytes()
+        for damage in (None, b"", b"a,b\n1,2,3\n", whole[: len(whole) // 2]):
+            (run / name).unlink()
+            if damage is not None:
+                (run / name).write_bytes(damage)
+            (shown,) = section_of(run)["runs"]
+            if name != "history.csv" or damage is None or len(damage) < 20:  # half of it is rows
+                lost = [file for file, key in keys.items() if shown[key] is None]
+                assert lost == [name]
+                assert [name in note for note in shown["notes"]] == [True]
+            (run / name).write_bytes(whole)
+
+
+def test_groups_without_test_rows_have_no_risk(run, edit):
+    groups = json.loads((run / "result.json").read_text())["groups"]
+    groups["A=1"] |= {"n_test": 0, "risk": None, "accuracy": None}
+    edit(run / "result.json", groups=groups)
+    (cell,) = section_of(run)["cells"]
+    assert cell["groups"]["risk"][0] and cell["groups"]["risk"][1] is None
+
+
+def test_claims_go_to_the_runs_beside_them(runs, nasty):
+    claims = [
+        {"claim": 1, "title": "it holds", "verdict": "pass", "figures": "0.45", "more": [1]},
+        {"claim": 2, "title": "it does not", "verdict": "fail", "figures": ["a", "b"]},
+        {"claim": 3},
+    ]
+    (runs / "claims.json").write_text(json.dumps(claims))
+    data = collect(find_records([runs, nasty]), [runs, nasty])
+    synthetic, own = data["sections"]
+    assert [c["verdict"] for c in synthetic["claims"]] == ["pass", "fail", "not decided"]
+    assert [c["figures"] for c in synthetic["claims"]] == [["0.45"], ["a", "b"], []]
+    assert own["claims"] == data["claims"] == []
+    (runs / "claims.json").write_text("{")
+    assert any("claims.json" in note for note in section_of(runs)["notes"])
+
+
+def test_fairness_is_shown_whatever_it_holds(run, edit):
+    rates = {"rate": {"m": 0.5, "f": 0.25}, "tpr": {"f": 1}, "difference": 0.25}
+    edit(
+        run / "result.json",
+        fairness={"sex": rates, "note": "x", "by": {"age": {"old": {"n": 3}}}},
+    )
+    (shown,) = section_of(run)["runs"]
+    assert shown["fairness"] == [
+        {"title": "", "columns": ["", "value"], "rows": [["note", "x"]]},
+        {
+            "title": "sex",
+            "columns": ["", "m", "f", "value"],
+            "rows": [
+                ["rate", 0.5, 0.25, None],
+                ["tpr", None, 1, None],
+                ["difference", None, None, 0.25],
+            ],
+        },
+        {"title": "by / age", "columns": ["", "n"], "rows": [["old", 3]]},
+    ]
+
+
+@pytest.mark.parametrize("change", [{"groups": None}, {"groups": {"a": 1}}, {"method": None}])
+def test_a_result_of_something_else_is_refused(run, edit, change):
+    edit(run / "result.json", **change)
+    with pytest.raises(UserError, match=r"result\.json"):
+        section_of(run)

@@ -1,0 +1,71 @@
+"""The figures for papers."""
+
+import io
+import sys
+
+import matplotlib
+import pytest
+from matplotlib.colors import to_hex
+
+from fedmpi.records import find_records
+from fedmpi.report import figures
+from fedmpi.report.__main__ import main
+from fedmpi.report.collect import collect
+
+OF_DATASET = {"risk", "accuracy", "group-risk", "weights", "h"}
+OF_RUN = {"history-risk", "history-weight", "time", "partition", "h"}
+MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+
+
+def test_a_run_gives_the_figures_of_its_dataset_and_its_own(run):
+    assert main([str(run), "--format", "svg"]) == 0
+    names = {f"synthetic-{name}" for name in OF_DATASET} | {f"run-{name}" for name in OF_RUN}
+    assert {path.name for path in (run / "figures").iterdir()} == {f"{n}.svg" for n in names}
+
+
+@pytest.mark.parametrize("form", ["png", "pdf"])
+def test_a_folder_of_runs_gives_the_comparisons(run, tmp_path, form):
+    assert main([str(tmp_path), "--format", form]) == 0
+    files = list((tmp_path / "figures").iterdir())
+    assert {path.name for path in files} == {f"synthetic-{name}.{form}" for name in OF_DATASET}
+    assert all(path.read_bytes().startswith(MAGIC[form]) for path in files)
+
+
+def test_the_same_runs_give_the_same_bytes(run):
+    (section,) = collect(find_records([run]), [run])["sections"]
+    for form, magic in MAGIC.items():
+        first, second = io.BytesIO(), io.BytesIO()
+        for file in (first, second):
+            with matplotlib.rc_context(figures.STYLE):
+                figures._save(figures._bars(section, "risk"), form, file)
+        assert first.getvalue() == second.getvalue()
+        assert first.getvalue().startswith(magic)
+
+
+def test_the_bars_are_the_means(runs):
+    (section,) = collect(find_records([runs]), [runs])["sections"]
+    figure = figures._bars(section, "risk")
+    for ax, setting in zip(figure.axes, section["settings"], strict=True):
+        drawn = sorted((to_hex(p.get_facecolor()), p.get_width()) for p in ax.patches)
+        cells = [c for c in section["cells"] if c["setting"] in (setting, "")]
+        expected = sorted(
+            (colour, cell["stats"][f"{which}_risk"][0])
+            for which, colour, _ in figures.BARS
+            for cell in cells
+        )
+        assert len(drawn) == 9
+        assert [colour for colour, _ in drawn] == [colour for colour, _ in expected]
+        assert [value for _, value in drawn] == pytest.approx([value for _, value in expected])
+
+
+def test_names_that_are_tex_are_drawn_as_they_are(nasty, tmp_path):
+    assert main([str(tmp_path), "--format", "svg"]) == 0
+    text = (tmp_path / "figures" / "people-group-risk.svg").read_text(encoding="utf-8")
+    assert "$x_1$" in text and "Zürich" in text
+
+
+def test_without_matplotlib_one_line_says_what_to_install(nasty, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main([str(nasty), "--format", "png"]) == 2
+    assert "needs matplotlib: pip install" in capsys.readouterr().err
+    assert not (nasty / "figures").exists()
