@@ -22,7 +22,7 @@ from fedmpi.command import command_line
 from fedmpi.config import Config
 from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
-from fedmpi.datasets.prepared import Prepared, prepare
+from fedmpi.datasets.prepared import Prepared
 from fedmpi.display import Progress, at_terminal, facts, say
 from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
@@ -31,10 +31,12 @@ from fedmpi.fairness import fairness_of
 from fedmpi.flat import FlatModel
 from fedmpi.folds import split_fold
 from fedmpi.holdings import Holdings, fingerprint, hold
+from fedmpi.hosts import prepare_on_every_host
 from fedmpi.layout import assign_clients, spread_rows
 from fedmpi.losses import LOSSES
 from fedmpi.lost import RANKS
 from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
+from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
@@ -110,16 +112,13 @@ class Job:
                     f"{len(held.clients)} owners: leave --clients out."
                 )
             self.config.clients = len(held.clients)
-            self.ranks.on_server(lambda: self._plan(held))
         else:
-            self.prepared = Prepared.open(self.ranks.on_server(self._prepare_at_server))
-
-    def _prepare_at_server(self) -> Path:
-        c = self.config
-        bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
-        prepared = prepare(self.dataset, Path(c.data_dir), options_from(c), progress=bar)
-        self._plan(prepared)
-        return prepared.folder
+            c = self.config
+            bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
+            self.prepared = prepare_on_every_host(
+                self.ranks, self.dataset, Path(c.data_dir), options, bar
+            )
+        self.ranks.on_server(lambda: self._plan(self.prepared))
 
     def _plan(self, prepared: Prepared | Holdings) -> None:
         """On the server: check what can be checked before, and give every client rank its rows."""
@@ -272,10 +271,10 @@ class Job:
             assert self.server
             self.method.start(self.partition.counts)
             done = self._resume(self.server) if self.config.resume else 0
-            self._announce(hosts, done)
+            self._announce(Placement(places or []), done)
             return done
 
-        hosts = self.ranks.gather((self.ranks.host, os.getpid()))
+        places = self.ranks.gather(here(self.ranks.host, self.device))
         done = self.ranks.on_server(start)
         self._bcast_theta()
         return done
@@ -303,17 +302,18 @@ class Job:
         self.ranks.wait(self.ranks.Ibcast(theta))
         self.model.theta.copy_(torch.from_numpy(theta))
 
-    def _announce(self, processes: list[tuple[str, int]] | None, done: int) -> None:
+    def _announce(self, placement: Placement, done: int) -> None:
         """Save and print what is about to run."""
-        assert self.server and processes
+        assert self.server
         hosted: list[list[int]] = [[]] if self.ranks.size > 1 else []
         hosted += [mine.tolist() for mine in self.assignment]
+        processes = [(place.host, place.pid) for place in placement.places]
         self.folder.write_json(RANKS, lost.where(processes, hosted, command_line(self.ranks.size)))
         settings = dataclasses.asdict(self.config)
         waiting = "polite" if self.ranks.polite else "spinning"
         layout = {
             "ranks": self.ranks.size,
-            "hosts": [host for host, _ in processes],
+            **placement.saved(),
             "clients_per_rank": [len(mine) for mine in self.assignment],
             "device": str(self.device),
             "threads": self.ranks.threads,
@@ -343,6 +343,8 @@ class Job:
             f"  {self.model.size:,} parameters on {self.device}, {self.ranks.threads} thread(s) "
             f"a rank, {waiting} waits"
         )
+        for line in placement.lines():
+            say(f"  {line}")
         for note in self.notes:
             say(f"  note: {note}")
         if "PRTE_LAUNCHED" in os.environ:  # Open MPI's mpirun

@@ -24,6 +24,10 @@ from fedmpi.command import resumed
 
 RANKS = "ranks.json"
 OPEN_MPI_NAMES = re.compile(r"\bPID\s+(\d+)\s+on\s+node\s+(\S+)")
+HOST_GONE = re.compile(
+    r"\bConnection to (\S+) closed by remote host|\bRemote daemon:\s+\S+ on node (\S+)"
+)
+"""What ssh says of a host that went away, and what Open MPI says."""
 MPICH_NAMES = re.compile(r"\bPID\s+\d+\s+RUNNING AT\s+(\S+)")
 
 
@@ -39,6 +43,8 @@ def where(processes: list[tuple[str, int]], hosted: Sequence[Iterable[int]], com
 def who(folder: Path, said: str = "", pid: int | None = None) -> str | None:
     """Whom the job lost: the process `pid` of this host, or as the launcher said; None: unknown."""
     ranks = read_ranks(folder)
+    if gone := HOST_GONE.search(said):  # first: ranks of this host then end, too
+        return _host(gone[1] or gone[2], ranks)
     if pid is None and (named := OPEN_MPI_NAMES.search(said)):
         found = [r for r in ranks if r["pid"] == int(named[1]) and _same(r["host"], named[2])]
     elif pid is None and (named := MPICH_NAMES.search(said)):
@@ -47,14 +53,27 @@ def who(folder: Path, said: str = "", pid: int | None = None) -> str | None:
         found = [r for r in ranks if r["pid"] == pid and r["host"] == socket.gethostname()]
     if not found:
         return None
-    clients = [k for r in found for k in r["clients"]]
-    hosted = f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}" if clients else ""
+    hosted = _clients(found)
     if len(found) > 1:
         numbers = ranges([r["rank"] for r in found])
         return f"one of the ranks {numbers} on {found[0]['host']}, which had {hosted}"
     (r,) = found
     hosted = hosted or ("the server" if r["rank"] == 0 else "no clients")
     return f"rank {r['rank']} (PID {r['pid']} on {r['host']}) with {hosted}"
+
+
+def _host(name: str, ranks: list[dict]) -> str | None:
+    found = [r for r in ranks if _same(r["host"], name)]
+    if not found:
+        return None
+    numbers = ranges([r["rank"] for r in found])
+    clients = _clients(found) or "no clients"
+    return f"the host {name}: rank{'s' if len(found) > 1 else ''} {numbers} with {clients}"
+
+
+def _clients(ranks: list[dict]) -> str:
+    clients = [k for r in ranks for k in r["clients"]]
+    return f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}" if clients else ""
 
 
 def read_ranks(folder: Path) -> list[dict]:

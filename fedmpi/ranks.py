@@ -17,11 +17,18 @@ import mpi4py
 
 # Only the main thread calls MPI, and the lower thread level is the cheaper one.
 mpi4py.rc.thread_level = "funneled"
+# Started below: a library that does not fit its launcher may end the process without a good word.
+mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
 from mpi4py import MPI  # noqa: E402
 
+from fedmpi import signals, worlds  # noqa: E402
 from fedmpi.errors import UserError  # noqa: E402
-from fedmpi.signals import STOPPED  # noqa: E402
+
+if not MPI.Is_initialized():
+    if (doubt := worlds.doubt(MPI.get_vendor()[0])) is not None:
+        print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
+    MPI.Init_thread(MPI.THREAD_FUNNELED)
 
 T = TypeVar("T")
 
@@ -44,7 +51,7 @@ class AgreedError(UserError):
 class Stopped(AgreedError):
     """The job was asked to stop, and has saved what it needs to go on."""
 
-    code = STOPPED
+    code = signals.STOPPED
 
 
 class StallError(UserError):
@@ -228,6 +235,7 @@ def run(main: Callable[[], int | None]) -> None:
     try:
         code = main() or 0
     except AgreedError as error:
+        signals.ignore()
         if MPI.COMM_WORLD.Get_rank() == SERVER:
             print(f"fedmpi: {error}", file=sys.stderr, flush=True)
         code = error.code

@@ -31,6 +31,15 @@ def wait_for_the_round() -> None:
     _in_rounds = True
 
 
+def ignore() -> None:
+    """The job is about to end in order: a launcher that ends all when one has must not end it else.
+
+    Such as srun --kill-on-bad-exit, which would change the exit code.
+    """
+    for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, signal.SIG_IGN)
+
+
 def asked() -> signal.Signals | None:
     """The signal that asked this rank to stop, if one did."""
     return _asked

@@ -29,6 +29,18 @@ def apart(size: int, vendor: str, environment: Mapping[str, str] = os.environ) -
     return None
 
 
+def doubt(vendor: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """What to say before MPI starts, of a PMI that this library may not speak; None if all is well.
+
+    MPICH that was built without PMIx ends in its start, with a line that does not help.
+    """
+    if vendor != "MPICH" or "SLURM_STEP_ID" not in environment or place(environment) > 0:
+        return None
+    if "PMIX_RANK" not in environment or "PMI_RANK" in environment:
+        return None
+    return "srun --mpi=pmix, but most MPICH do not speak PMIx. If it ends here: srun --mpi=pmi2."
+
+
 def place(environment: Mapping[str, str] = os.environ) -> int:
     """This process's number among those that the launcher started: the first one speaks."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up and runs all tests but the slow ones (-m slow runs those).
+# Sets up and runs all tests but the slow ones (-m slow runs those) and those that make a cluster of
+# this machine (-m cluster; see docs/testing.md).
 #
 #   ./launch/test.sh [options of pytest]
 #
@@ -11,7 +12,7 @@ set -euo pipefail
 # shellcheck source=launch/setup.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
-marks="not slow"
+marks="not slow and not cluster"
 options=()
 while (($#)); do
     case $1 in

@@ -38,6 +38,19 @@ def test_mpich_names_the_host(folder):
     assert lost.who(folder, MPICH) == "one of the ranks 0-2 on node1, which had clients 0-1, 3-6"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Connection to node1 closed by remote host.\n[mpiexec@node0] control_cb: assert failed",
+        "HNP daemon: [prterun-a@0,0] on node n0\n  Remote daemon: [prterun-a@0,1] on node node1",
+    ],
+)
+def test_a_host_that_went_away_is_named_whatever_ended_here_after_it(folder, said):
+    wanted = "the host node1: ranks 0-2 with clients 0-1, 3-6"
+    assert lost.who(folder, said) == lost.who(folder, said, pid=72) == wanted
+    assert lost.who(folder, said.replace("node1", "node3")) is None
+
+
 def test_nobody_is_named_where_nobody_is_known(folder, tmp_path):
     assert lost.who(folder, "PID 99 on node node1 exited") is None
     assert lost.who(folder, "all is well") is None

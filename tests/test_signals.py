@@ -1,9 +1,12 @@
 """Signals that end a process at once; those that stop a job in order are in test_survival."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 from jobs import Job, options
+from runs import launcher
 
 
 def started(tmp_path, method: str, line: str) -> Job:
@@ -30,3 +33,22 @@ def test_before_the_rounds_a_signal_ends_at_once(tmp_path, name):
     job.process.send_signal(signum)
     assert job.ends() == 128 + signum
     assert f"fedmpi: {name} before the first round" in job.text and "Traceback" not in job.text
+
+
+@pytest.mark.parametrize(("ignore", "code"), [("signals.ignore()", 75), ("", -signal.SIGTERM)])
+def test_a_job_that_ends_in_order_is_not_ended_otherwise(ignore, code):
+    """By a launcher that ends all when one is gone, while Python takes itself down."""
+    script = f"""
+import os, signal, sys
+from fedmpi import signals
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), term=signal.SIGTERM):
+        kill(pid, term)
+signals.listen(speaks=True)
+signals.wait_for_the_round()
+{ignore}
+sys.late = Late()
+sys.exit(75)
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=launcher(), timeout=120)
+    assert done.returncode == code

@@ -7,7 +7,7 @@ import sys
 import pytest
 from runs import REPOSITORY
 
-from fedmpi.worlds import apart, place
+from fedmpi.worlds import apart, doubt, place
 
 STEP = {"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 BATCH = {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
@@ -54,3 +54,11 @@ def test_a_job_of_worlds_apart_is_refused_once(number):
     assert done.returncode == 2
     assert ("use srun --mpi=" in done.stderr.lower()) == (number == "0")
     assert done.stderr.count("\n") == (number == "0")
+
+
+def test_mpich_under_srun_with_pmix_is_doubted_before_it_starts():
+    pmix = STEP | {"PMIX_RANK": "0"}
+    assert "srun --mpi=pmi2" in (doubt("MPICH", pmix) or "")
+    assert doubt("MPICH", pmix | {"PMIX_RANK": "1"}) is None  # one of them speaks
+    assert doubt("Open MPI", pmix) is doubt("MPICH", STEP) is doubt("MPICH", {}) is None
+    assert doubt("MPICH", pmix | {"PMI_RANK": "0"}) is None
