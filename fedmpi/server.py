@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 
 import numpy as np
 import torch
@@ -140,6 +141,9 @@ class Server:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
         path = self.folder.path / "checkpoint.pt"
         try:
+            with zipfile.ZipFile(path) as archive:  # torch does not look at the sums that it writes
+                if bad := archive.testzip():
+                    raise ValueError(f"damaged at {bad}")
             state = torch.load(path, weights_only=True)
             saved = json.loads(state["science"])
         except Exception as error:  # whatever a damaged file makes torch raise
