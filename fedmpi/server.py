@@ -15,7 +15,7 @@ import torch
 from fedmpi import checkpoint, command, signals
 from fedmpi.config import Config
 from fedmpi.display import Progress, warn
-from fedmpi.errors import UserError, said_by
+from fedmpi.errors import UserError
 from fedmpi.exchange import Exchange
 from fedmpi.flat import FlatModel
 from fedmpi.journal import Journal
@@ -183,14 +183,6 @@ class Server:
             )
         if note:
             warn(note)
-        try:
-            self._restore(state)
-        except Exception as error:  # whatever wrong contents make torch and numpy raise
-            where, why = path / checkpoint.NEWEST, said_by(error)
-            raise UserError(f"{where} cannot be used ({why}): --force starts over.") from None
-        return state["round"]
-
-    def _restore(self, state: dict) -> None:
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
@@ -204,6 +196,7 @@ class Server:
                     f"{journal.path} is not what the checkpoint of round {state['round']} saw: "
                     "its rows until then are lost, the model is not"
                 )
+        return state["round"]
 
     def stop(self, t: int) -> str:
         """Save round `t`, because a signal asked to; the line that says how to go on."""

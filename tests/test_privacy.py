@@ -22,9 +22,11 @@ GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
 THETA = CLASSES * (FEATURES + 1)
 HONEST = [name for name in RUNS if name != "leaks"]
 TABLES = ("one", "two")
-OF_ITSELF = 1
-"""Numbers that a rank gives of itself in an evaluated round: the seconds that it computed."""
-HOST = ("gather", "str")
+OF_ITSELF = 2
+"""Numbers that a rank gives of itself in an evaluated round: the seconds that it computed, and a
+sum over the bits of its theta."""
+PLACE = [("gather", "NoneType"), ("gather", "Place")]
+"""Nothing of the data, but from the first rank of a host; and where it runs."""
 OWN = ("x", "y", "group", "client", "numbers")
 REPORTS = {
     "fedminmax": "groups",
@@ -159,7 +161,7 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
         for rank in client_ranks(run):
             given = Given.read(folder, run, rank, name)
             set_up = [(call["call"], call.get("type")) for call in given.sent("set-up")]
-            assert set_up == [*node * teams, HOST]
+            assert set_up == [*node * teams, *PLACE]
             scores = ("Ireduce", GROUPS * (1 + CLASSES**2))
             end = given.sent("end")
             assert [(call["call"], call.get("size")) for call in end[:-1]] == [scores, scores]
