@@ -42,7 +42,7 @@ def one_process(tmp_path_factory):
 @pytest.fixture(scope="session")
 def longer(tmp_path_factory):
     """A run of many rounds, to be interrupted; here it is not."""
-    folder, rounds = tmp_path_factory.mktemp("longer"), 1000
+    folder, rounds = tmp_path_factory.mktemp("longer"), 2000
     command = list(map(str, train(folder, "run", rounds=rounds)))
     subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=LONG)
     return Run(folder / "run")
