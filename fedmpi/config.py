@@ -16,7 +16,7 @@ from fedmpi.checkpoint import parse_every
 from fedmpi.datasets.census import STATES, chosen_states
 from fedmpi.datasets.dataset import Dataset, Preset
 from fedmpi.datasets.options import NAMES as DATA_NAMES
-from fedmpi.datasets.options import add_data_options, options_from
+from fedmpi.datasets.options import DataOptions, add_data_options, options_from
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.folds import read_fold
 from fedmpi.methods.adversary import ADVERSARIES
@@ -271,7 +271,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
 
 def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
     """Who holds which rows: by a setting, or as the data say."""
-    if not dataset.owned(options_from(a)):
+    if not dataset.owned(DataOptions(client=a.client)):
         a.setting = (a.setting or "ESG").upper()
         a.skew = 50.0 if a.skew is None else a.skew
         return

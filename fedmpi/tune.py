@@ -110,7 +110,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
     a = parser().parse_args(sys.argv[1:])
     a.fold = a.tuned = a.limit_test = None
     a.resume = False
-    a.setting = a.setting.upper()
+    a.setting = (a.setting or "ESG").upper()
     a.clients = a.clients or DEFAULT_CLIENTS
     given = {name: vars(a).pop(name) for name in ("criterion", "folds", "grid", "at_once")}
     if given["criterion"] not in CRITERIA:
