@@ -56,17 +56,23 @@ class Job:
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
+        training = self.begin()
+        training.run()
+        return self.finish(training)
+
+    def begin(self) -> Training:
+        """All that comes before the first round; every rank leaves it at the same time."""
         self._prepare()
         self._share_rows()
         self._build()
         done = self._start()
         self.ranks.stall_timeout = self.config.stall_timeout
         self.ranks.meet()
-        bytes_before = self.ranks.bytes_handed
+        self._bytes_before = self.ranks.bytes_handed
         if self.server:
             self.server.start_clock()
         c = self.config
-        Training(
+        return Training(
             self.ranks,
             self.method,
             self.model,
@@ -76,10 +82,13 @@ class Job:
             c.rounds,
             c.eval_every,
             done,
-        ).run()
+        )
+
+    def finish(self, training: Training) -> dict | None:
+        """All that comes after the last round; the server gets the result."""
         seconds = self.server.seconds if self.server else 0.0
-        bytes_per_round = (self.ranks.bytes_handed - bytes_before) / max(1, c.rounds - done)
-        return self._finish(seconds, bytes_per_round)
+        handed = self.ranks.bytes_handed - self._bytes_before
+        return self._finish(seconds, handed / max(1, training.rounds - training.done))
 
     def _prepare(self) -> None:
         """Get the data ready and decide who holds what. Users' errors end here."""
