@@ -63,7 +63,9 @@ class Clients:
         self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
+        self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
         self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+        self._batch: Tensor | None = None
 
     def full_batch_step(
         self,
@@ -76,17 +78,22 @@ class Clients:
         The weights are asked for when the first backward pass needs them; the losses are reported
         as soon as the last forward pass has them, before its backward pass.
         """
-        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        step = self.losses[:0]
         pieces = self._pieces(len(self.x))
-        for i, rows in enumerate(pieces):
-            losses = self.loss(self.model(self.x[rows]), self.y[rows])
-            sums.index_add_(0, self.cell[rows], losses.detach().double())
-            if i == 0:
+
+        def goal(logits: Tensor) -> Tensor:
+            nonlocal step
+            losses = self.loss(logits, self.y[rows])
+            self.losses[rows] = losses.detach()
+            if rows is pieces[0]:
                 step = self.by_cell(-lr * cell_weights())
-            if i == len(pieces) - 1:
-                report(sums.cpu().numpy().reshape(self.counts.shape))
+            if rows is pieces[-1]:
+                report(self._sum_by_cell())
             # Not losses.backward(step[...]), for which torch imports sympy: 45 MB and a second.
-            losses.dot(step[self.cell[rows]]).backward()
+            return losses.dot(step[self.cell[rows]])
+
+        for rows in pieces:
+            self.model.add_gradient(self.x[rows], goal)
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
@@ -95,11 +102,15 @@ class Clients:
 
     def loss_sums(self) -> np.ndarray:
         """The sum of the losses of each cell at the model's theta, hosted clients × groups."""
-        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         with torch.no_grad():
             for rows in self._pieces(len(self.x)):
-                losses = self.loss(self.model(self.x[rows]), self.y[rows])
-                sums.index_add_(0, self.cell[rows], losses.double())
+                self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
+        return self._sum_by_cell()
+
+    def _sum_by_cell(self) -> np.ndarray:
+        """The kept losses of all rows as one segmented sum, hosted clients × groups."""
+        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        sums.index_add_(0, self.cell, self.losses.double())
         return sums.cpu().numpy().reshape(self.counts.shape)
 
     def local_changes(
@@ -120,28 +131,53 @@ class Clients:
         for i in range(len(self.numbers)):
             self._train_locally(i, t, config, objective)
             torch.sub(theta, received, out=change)
-            if not torch.isfinite(change.sum()):
-                self.diverged.append(int(self.numbers[i]))
             yield i, change
             theta.copy_(received)
         self.model.change.copy_(self.total)
+        if not torch.isfinite(self.total.sum()):
+            self._find_diverged(t, config, objective)
 
     def add(self, change: Tensor, share: float) -> None:
         """Take `share` of a client's change into the sum."""
         self.total.add_(change, alpha=share)
 
+    def _find_diverged(self, t: int, config: Config, objective: Objective | None) -> None:
+        """Train once more to see whose change is not finite: cheaper than to look every time."""
+        received = self._kept[0] if self._kept else self.model.theta
+        for i in range(len(self.numbers)):
+            self._train_locally(i, t, config, objective)
+            if not torch.isfinite(self.model.theta.sum()):
+                self.diverged.append(int(self.numbers[i]))
+            self.model.theta.copy_(received)
+
     def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
         """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
-        model, start = self.model, int(self.ends[i] - self.sizes[i])
+        rows, start = int(self.sizes[i]), int(self.ends[i] - self.sizes[i])
+        mine = slice(start, start + rows)
+        x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
+
+        def step(x: Tensor, y: Tensor, cell: Tensor) -> None:
+            def goal(logits: Tensor) -> Tensor:
+                losses = self.loss(logits, y)
+                return (objective(losses, cell) if objective else losses.mean()) * -config.lr
+
+            self.model.add_gradient(x, goal, to_theta=True)
+
         for epoch in range(config.local_epochs):
-            order = batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
-            rows_in_order = torch.from_numpy(order).to(self.cell.device) + start
-            for rows in rows_in_order.split(config.batch_size):
-                model.change.zero_()
-                losses = self.loss(model(self.x[rows]), self.y[rows])
-                goal = objective(losses, self.cell[rows]) if objective else losses.mean()
-                goal.backward()
-                model.theta.add_(model.change, alpha=-config.lr)
+            if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
+                step(x, y, cell)
+                continue
+            seeded = batch_order(rows, self.seed, int(self.numbers[i]), t, epoch)
+            order = torch.from_numpy(seeded).to(self.cell.device)
+            batches = [part[order].split(config.batch_size) for part in (y, cell)]
+            for chosen, *rest in zip(order.split(config.batch_size), *batches, strict=True):
+                step(self._gather(x, chosen), *rest)
+
+    def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """The chosen rows, in a buffer that the next batch uses again."""
+        if self._batch is None or len(self._batch) < len(chosen):
+            self._batch = x.new_empty(len(chosen), *x.shape[1:])
+        return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
     def _pieces(self, rows: int) -> list[slice]:
         return [slice(i, i + self.micro_batch) for i in range(0, rows, self.micro_batch)]

@@ -4,13 +4,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedmpi.dense import Dense, Goal, layers_of
+
 
 class FlatModel:
     """theta, ONE contiguous vector that the module's parameters are views of.
 
     `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
-    it; the parameters' gradients are views of it, so a backward pass writes where the Allreduce
-    reads, and a round of one-step clients allocates nothing of theta's size.
+    it; a backward pass adds to where the Allreduce reads (`add_gradient`), and a round of one-step clients allocates nothing of theta's size.
     """
 
     def __init__(
@@ -41,6 +42,24 @@ class FlatModel:
             p.data = self.theta[piece].view_as(p)
             p.grad = self.change[piece].view_as(p)
             offset += p.numel()
+        self._parameters, self._into_change = parameters, [p.grad for p in parameters]
+        layers = layers_of(module)
+        self._dense = Dense(layers) if layers else None
+
+    def add_gradient(self, x: torch.Tensor, goal: Goal, to_theta: bool = False) -> None:
+        """Add the gradient of `goal`, a scalar made of the logits of `x`, to `change`.
+
+        Or to theta itself: a goal of -lr × the loss is then a whole step of SGD, with no gradient
+        to be zeroed, kept or added. A parameter's gradient is complete, and added, only when all
+        that needs the parameter has run.
+        """
+        into = [p.data for p in self._parameters] if to_theta else self._into_change
+        if self._dense:
+            self._dense.add_gradient(self._standardised(x), goal, into)
+            return
+        for p, gradient in zip(self._parameters, into, strict=True):
+            p.grad = gradient
+        goal(self(x)).backward()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The module's logits of rows as they are stored.
@@ -48,10 +67,16 @@ class FlatModel:
         Images are stored as bytes, and standardised here, a piece at a time: not in the module,
         whose state_dict is what users load.
         """
+        x = self._standardised(x)
+        if self._dense and not torch.is_grad_enabled():
+            return self._dense(x)
+        return self.module(x)
+
+    def _standardised(self, x: torch.Tensor) -> torch.Tensor:
         if self.scale:
             mean, std = self.scale
             x = x.to(self.theta.dtype).sub_(mean).div_(std)
-        return self.module(x)
+        return x
 
     def to_host(self) -> None:
         """Bring the sums to where MPI reads them (on a CPU they are there)."""
