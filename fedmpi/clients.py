@@ -81,19 +81,17 @@ class Clients:
         step = self.losses[:0]
         pieces = self._pieces(len(self.x))
 
-        def goal(logits: Tensor) -> Tensor:
+        def weights(losses: Tensor) -> Tensor:
             nonlocal step
-            losses = self.loss(logits, self.y[rows])
-            self.losses[rows] = losses.detach()
+            self.losses[rows] = losses
             if rows is pieces[0]:
                 step = self.by_cell(-lr * cell_weights())
             if rows is pieces[-1]:
                 report(self._sum_by_cell())
-            # Not losses.backward(step[...]), for which torch imports sympy: 45 MB and a second.
-            return losses.dot(step[self.cell[rows]])
+            return step[self.cell[rows]]
 
         for rows in pieces:
-            self.model.add_gradient(self.x[rows], goal)
+            self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
@@ -157,11 +155,15 @@ class Clients:
         x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
 
         def step(x: Tensor, y: Tensor, cell: Tensor) -> None:
-            def goal(logits: Tensor) -> Tensor:
-                losses = self.loss(logits, y)
-                return (objective(losses, cell) if objective else losses.mean()) * -config.lr
+            def weights(losses: Tensor) -> Tensor:
+                if objective is None:  # the mean
+                    return losses.new_tensor(-config.lr / len(losses)).expand(len(losses))
+                with torch.enable_grad():
+                    objective(losses.requires_grad_(), cell).backward()
+                assert losses.grad is not None
+                return losses.grad.mul_(-config.lr)
 
-            self.model.add_gradient(x, goal, to_theta=True)
+            self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
 
         for epoch in range(config.local_epochs):
             if rows <= config.batch_size:  # the order within a batch changes nothing but rounding

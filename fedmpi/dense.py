@@ -1,6 +1,6 @@
-"""The passes through a perceptron by hand: at a hundred rows autograd costs as much as the products.
+"""The passes through a perceptron by hand: at a hundred rows autograd takes long beside the products.
 
-Measured by benchmarks/passes.py, which holds the numbers of docs/performance.md.
+`benchmarks/passes.py` measures what this saves. All other models go through autograd.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-Goal = Callable[[Tensor], Tensor]
-"""A number that is made of the logits of some rows."""
+from fedmpi.losses import GRADIENTS, Loss
+
+RowWeights = Callable[[Tensor], Tensor]
+"""From the losses of some rows, what the gradient of each is to be multiplied with."""
 
 
 def layers_of(module: nn.Module) -> list[nn.Linear] | None:
@@ -32,45 +34,51 @@ class Dense:
 
     def __init__(self, layers: list[nn.Linear]) -> None:
         self.layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
-        self.buffers: list[tuple[Tensor, Tensor]] = []
+        self.rows = 0
+        self.parts: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
 
+    def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
+        """For so many rows: of each layer, room for its output and for the gradient of that."""
+        if rows > self.rows:
+            self.rows, self.parts = rows, {}
+            self.buffers = [[b.new_empty(rows, len(b)) for _, b in self.layers] for _ in range(2)]
+        if rows not in self.parts:
+            outputs, gradients = ([b[:rows] for b in buffers] for buffers in self.buffers)
+            self.parts[rows] = outputs, gradients
+        return self.parts[rows]
+
+    def _forward(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The inputs of the layers, the logits last; and room for the gradients of the outputs."""
+        outputs, gradients = self._room(len(x))
+        inputs = [x.flatten(1), *outputs]
+        for i, (weight, bias) in enumerate(self.layers):
+            torch.addmm(bias, inputs[i], weight.t(), out=outputs[i])
+            if i + 1 < len(self.layers):
+                outputs[i].relu_()
+        return inputs, gradients
+
+    @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """The logits of `x`, as a copy."""
         return self._forward(x)[0][-1].clone()
 
-    def _forward(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs of the layers, the logits last; and room for the gradients of the outputs."""
-        if not self.buffers or len(self.buffers[0][0]) < len(x):
-            self.buffers = [
-                (b.new_empty(len(x), len(b)), b.new_empty(len(x), len(b))) for _, b in self.layers
-            ]
-        outputs = [output[: len(x)] for output, _ in self.buffers]
-        inputs = [x.flatten(1), *outputs]
-        with torch.no_grad():
-            for i, (weight, bias) in enumerate(self.layers):
-                torch.addmm(bias, inputs[i], weight.t(), out=outputs[i])
-                if i + 1 < len(self.layers):
-                    outputs[i].relu_()
-        return inputs, [gradient[: len(x)] for _, gradient in self.buffers]
+    @torch.no_grad()
+    def add_gradient(
+        self, x: Tensor, y: Tensor, loss: Loss, weights: RowWeights, into: list[Tensor]
+    ) -> None:
+        """Add sum of weight × gradient over the rows to `into`, a tensor for each parameter.
 
-    def add_gradient(self, x: Tensor, goal: Goal, into: list[Tensor]) -> None:
-        """Add the gradient of `goal` to `into`, a tensor for each parameter: these may be theta's.
-
-        A layer's own step is made when its weights have been used for the last time.
+        These may be theta's own: a layer changes when its weights have been used the last time.
         """
         inputs, gradients = self._forward(x)
-        logits = inputs[-1].detach().requires_grad_()
-        goal(logits).backward()
-        gradient = logits.grad
-        assert gradient is not None
-        with torch.no_grad():
-            for i in reversed(range(len(self.layers))):
-                below = None
-                if i:
-                    below = torch.mm(gradient, self.layers[i][0], out=gradients[i - 1])
-                    # What autograd's own ReLU calls: 0 where the output is 0.
-                    torch.ops.aten.threshold_backward(below, inputs[i], 0, grad_input=below)
-                into[2 * i].addmm_(gradient.t(), inputs[i])
-                into[2 * i + 1].add_(gradient.sum(0))
-                if below is not None:
-                    gradient = below
+        losses, gradient = GRADIENTS[loss](inputs[-1], y)
+        gradient.mul_(weights(losses)[:, None])
+        for i in reversed(range(len(self.layers))):
+            if i:
+                below = torch.mm(gradient, self.layers[i][0], out=gradients[i - 1])
+                # What autograd's ReLU calls: 0 where the output is 0.
+                torch.ops.aten.threshold_backward(below, inputs[i], 0, grad_input=below)
+            into[2 * i].addmm_(gradient.t(), inputs[i])
+            into[2 * i + 1].add_(gradient.sum(0))
+            if i:
+                gradient = below

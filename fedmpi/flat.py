@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmpi.dense import Dense, Goal, layers_of
+from fedmpi.dense import Dense, RowWeights, layers_of
+from fedmpi.losses import GRADIENTS, Loss
 
 
 class FlatModel:
@@ -42,24 +43,35 @@ class FlatModel:
             p.data = self.theta[piece].view_as(p)
             p.grad = self.change[piece].view_as(p)
             offset += p.numel()
-        self._parameters, self._into_change = parameters, [p.grad for p in parameters]
+        self._parameters = parameters
+        self._into_change = [p.grad for p in parameters]
+        self._into_theta = [p.data for p in parameters]
         layers = layers_of(module)
         self._dense = Dense(layers) if layers else None
 
-    def add_gradient(self, x: torch.Tensor, goal: Goal, to_theta: bool = False) -> None:
-        """Add the gradient of `goal`, a scalar made of the logits of `x`, to `change`.
+    def add_gradient(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        loss: Loss,
+        weights: RowWeights,
+        to_theta: bool = False,
+    ) -> None:
+        """Add the sum over the rows of weight × gradient of the loss to `change`.
 
-        Or to theta itself: a goal of -lr × the loss is then a whole step of SGD, with no gradient
-        to be zeroed, kept or added. A parameter's gradient is complete, and added, only when all
-        that needs the parameter has run.
+        `weights` is asked when the losses are there. To theta itself, with weights of -lr / rows,
+        this is a whole step of SGD: there is no gradient to be zeroed, kept or added. That is safe
+        because a parameter's gradient is added when all that needs the parameter has run.
         """
-        into = [p.data for p in self._parameters] if to_theta else self._into_change
-        if self._dense:
-            self._dense.add_gradient(self._standardised(x), goal, into)
+        into = self._into_theta if to_theta else self._into_change
+        if self._dense and loss in GRADIENTS:
+            self._dense.add_gradient(self._standardised(x), y, loss, weights, into)
             return
         for p, gradient in zip(self._parameters, into, strict=True):
             p.grad = gradient
-        goal(self(x)).backward()
+        losses = loss(self(x), y)
+        # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
+        losses.dot(weights(losses.detach())).backward()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The module's logits of rows as they are stored.

@@ -23,8 +23,9 @@ def rows(shape: tuple[int, ...], number: int = 37) -> tuple[torch.Tensor, torch.
     return x, torch.randint(0, 3, (number,), generator=draw)
 
 
-def by_autograd(model: FlatModel, x: torch.Tensor, goal) -> torch.Tensor:
-    gradients = torch.autograd.grad(goal(model.module(x)), list(model.module.parameters()))
+def by_autograd(model: FlatModel, x, y, loss: str, weights: torch.Tensor) -> torch.Tensor:
+    goal = LOSSES[loss](model.module(x), y).dot(weights)
+    gradients = torch.autograd.grad(goal, list(model.module.parameters()))
     return torch.cat([g.reshape(-1) for g in gradients])
 
 
@@ -38,30 +39,32 @@ def test_the_gradient_is_autograds(name, shape, loss):
     assert (layers_of(model.module) is None) == (name == "cnn")
     weights = torch.rand(len(y), dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
-    def goal(logits):
-        return LOSSES[loss](logits, y[: len(logits)]).dot(weights[: len(logits)])
+    seen = []
 
-    expected = by_autograd(model, x, goal) + by_autograd(model, x[:20], goal)
-    model.add_gradient(x, goal)
-    model.add_gradient(x[:20], goal)  # fewer rows than the buffers have, and it adds
+    def weigh(losses: torch.Tensor) -> torch.Tensor:
+        seen.append(losses.clone())
+        return weights[: len(losses)]
+
+    expected = by_autograd(model, x, y, loss, weights)
+    expected += by_autograd(model, x[:20], y[:20], loss, weights[:20])
+    model.add_gradient(x, y, LOSSES[loss], weigh)
+    model.add_gradient(x[:20], y[:20], LOSSES[loss], weigh)  # part of the buffers; and it adds
     assert torch.allclose(model.change, expected, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(seen[0], LOSSES[loss](model.module(x), y), rtol=1e-12)
     assert model.scalars == 0
 
 
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("name", "shape"), CASES)
-def test_a_goal_of_minus_lr_times_the_loss_is_a_step(name, shape):
-    """Into theta itself: every layer's gradient must be that of the weights before the step."""
+def test_to_theta_it_is_a_step(name, shape, loss):
+    """Every layer's gradient must be that of the weights before the step."""
     model, (x, y) = flat(name, shape), rows(shape)
-    expected = model.theta.detach().clone()
+    weights = torch.full((len(y),), -LR / len(y), dtype=torch.float64)
     for _ in range(3):
-        gradient = by_autograd(model, x, lambda logits: LOSSES["brier"](logits, y).mean())
-        stepped = expected - LR * gradient
-        model.add_gradient(
-            x, lambda logits: LOSSES["brier"](logits, y).mean() * -LR, to_theta=True
-        )
-        assert torch.allclose(model.theta, stepped, rtol=1e-12, atol=1e-14)
-        expected = stepped
-    assert not torch.equal(expected, flat(name, shape).theta) and not model.change.any()
+        expected = model.theta.detach() + by_autograd(model, x, y, loss, weights)
+        model.add_gradient(x, y, LOSSES[loss], lambda losses: weights, to_theta=True)
+        assert torch.allclose(model.theta, expected, rtol=1e-12, atol=1e-14)
+    assert not torch.equal(model.theta, flat(name, shape).theta) and not model.change.any()
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch.utils.data import TensorDataset
 
 sys.path.insert(0, str(Path(__file__).parent))
-import work  # noqa: E402
+import work
 
 
 class Model(work.Net):

@@ -19,9 +19,9 @@ if not torch.cuda.is_available():
     for name in ("nms", "qnms"):
         missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-from appfl.agent import ClientAgent, ServerAgent  # noqa: E402
-from appfl.comm.mpi import MPIClientCommunicator, MPIServerCommunicator  # noqa: E402
-from work import LR, ROUNDS, TASK, Clock, Net, clients  # noqa: E402
+from appfl.agent import ClientAgent, ServerAgent
+from appfl.comm.mpi import MPIClientCommunicator, MPIServerCommunicator
+from work import LR, ROUNDS, TASK, Clock, Net, clients
 
 PARTS = str(Path(__file__).parent / "appfl_parts.py")
 

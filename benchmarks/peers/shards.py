@@ -13,7 +13,9 @@ from fedmpi.config import resolve
 
 def main(path: str, *options: str) -> None:
     prepared, clients = shards(resolve(list(options), 1, one_process=True))
-    x, y = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*clients, strict=True))
+    x, y = (
+        np.concatenate([part.numpy() for part in parts]) for parts in zip(*clients, strict=True)
+    )
     every = np.arange(prepared.rows("test"))
     np.savez(
         path,
