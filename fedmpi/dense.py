@@ -1,4 +1,4 @@
-"""The passes through a perceptron by hand: at a hundred rows autograd takes long beside the products.
+"""The passes through a perceptron by hand: with a hundred rows autograd's own time counts.
 
 `benchmarks/passes.py` measures what this saves. All other models go through autograd.
 """

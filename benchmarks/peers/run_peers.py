@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from work import MARK
@@ -83,7 +84,7 @@ def rows(folder: Path, tasks: list[str], repeats: int, options: list[str]) -> It
 
 def row(what: str, task: str, found: list[dict], around: list[dict]) -> Row:
     """The ratio of each run to the mean of its neighbours, and whether it did the same work."""
-    near = [(a["seconds"] + b["seconds"]) / 2 for a, b in zip(around, around[1:], strict=False)]
+    near = [(a["seconds"] + b["seconds"]) / 2 for a, b in pairwise(around)]
     ratios = [f["seconds"] / n for f, n in zip(found, near, strict=True)]
     off = max(abs(f["loss"] - around[0]["loss"]) for f in found)
     startup = statistics.median(f["startup"] for f in found)

@@ -13,7 +13,7 @@ two cores nothing can be under 0.50.
     rounds    seconds a round at 1, 3, 9 and 41 ranks, over those of the plain loop
     floor     the plain loop on all cores at once, and pieces of the best size, without messages
     startup   launch to the first round, and memory of a client rank, over a bare script's
-    clients   4,000 virtual clients (SSG), over 40
+    clients   4,000 virtual clients (SSG), over 40; with local epochs, at equal numbers of batches
     peers     other systems, where they are installed
 
 The tasks: `epoch` is FedAvg, one local epoch in batches of 100; `step` is one step on all rows
@@ -171,8 +171,15 @@ class Bench:
             both = ["--setting", "SSG", *TASKS[task], *(SMALL_BATCH if task == "epoch" else [])]
             few, many = (["--clients", str(n), *both] for n in (self.a.clients, self.a.many))
             found = self.compete(python, ranks, "clients", few, many)
+            # Small shards end in batches that are not full: count the time of a batch.
+            fewer, more = found["batches"]
+            for name in ("ratios", "cpu_ratios"):
+                found[name] = [ratio * fewer / more for ratio in found[name]]
             what = f"{self.a.many:,} clients over {self.a.clients}, {of(ranks)}"
-            yield self.row("clients", task, what, ranks, found)
+            row = self.row("clients", task, what, ranks, found)
+            if task == "epoch":
+                row.note = f"time of a batch; {more:,} batches over {fewer:,}"
+            yield row
 
     def startup(self, python: Path) -> Iterator[Row]:
         """Launch to first round, and memory, over a script that only imports and meets."""

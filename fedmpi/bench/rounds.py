@@ -32,6 +32,8 @@ class Contestant(ABC):
     """Rounds that can be timed. Every rank has it; it may have nothing to do."""
 
     done = 0
+    batches = 1
+    """In a round; known to the server."""
 
     def rounds(self, number: int) -> None:
         """Do the next `number` of rounds."""
@@ -61,8 +63,11 @@ class Federation(Contestant):
         arguments = [*options, *UNENDING, "--output", folder]
         one = ranks.size == 1
         config = ranks.on_server(lambda: resolve(arguments, len(ranks.client_ranks), one))
+        job = Job(ranks, config)
         with quiet():
-            self.training = Job(ranks, config).begin()
+            self.training = job.begin()
+        if ranks.is_server and config.batch_size:
+            self.batches = int(-(-job.partition.client_sizes // config.batch_size).sum())
         self.training.exchange.send_first_weights()
 
     def round(self, t: int) -> None:
@@ -217,6 +222,7 @@ def main() -> int:
         world.meet()
     if world.is_server:
         result |= {"piece": getattr(second, "piece", None), "torch": torch.__version__}
+        result["batches"] = [first.batches, second.batches]
         result["mpi"] = f"{MPI.get_vendor()[0]} {'.'.join(map(str, MPI.get_vendor()[1]))}"
         print(MARK + json.dumps(result), flush=True)
     return 0
