@@ -64,7 +64,7 @@ class Clients:
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+        self._kept: tuple[Tensor, Tensor] | None = None
         self._batch: Tensor | None = None
 
     def full_batch_step(
@@ -117,19 +117,18 @@ class Clients:
         """Train each hosted client from theta by minibatch SGD; yield its place and its change.
 
         `objective` is what a step descends on: the batch's mean loss, unless it is given. The
-        change is in a buffer that the next client uses again: `add` what is to be summed. When
-        the last client is done, theta is as before and the sum is in the model's change.
+        change is in theta's own place until the next client begins: `add` what is to be summed.
+        When the last client is done, theta is as before and the sum is in the model's change.
         """
         theta = self.model.theta
         if self._kept is None:
-            self._kept = torch.empty_like(theta), torch.empty_like(theta), torch.empty_like(theta)
-        received, change, self.total = self._kept
+            self._kept = torch.empty_like(theta), torch.empty_like(theta)
+        received, self.total = self._kept
         received.copy_(theta)
         self.total.zero_()
         for i in range(len(self.numbers)):
             self._train_locally(i, t, config, objective)
-            torch.sub(theta, received, out=change)
-            yield i, change
+            yield i, theta.sub_(received)
             theta.copy_(received)
         self.model.change.copy_(self.total)
         if not torch.isfinite(self.total.sum()):
@@ -153,27 +152,30 @@ class Clients:
         rows, start = int(self.sizes[i]), int(self.ends[i] - self.sizes[i])
         mine = slice(start, start + rows)
         x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
-
-        def step(x: Tensor, y: Tensor, cell: Tensor) -> None:
-            def weights(losses: Tensor) -> Tensor:
-                if objective is None:  # the mean
-                    return losses.new_tensor(-config.lr / len(losses)).expand(len(losses))
-                with torch.enable_grad():
-                    objective(losses.requires_grad_(), cell).backward()
-                assert losses.grad is not None
-                return losses.grad.mul_(-config.lr)
-
-            self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
-
         for epoch in range(config.local_epochs):
             if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
-                step(x, y, cell)
+                self._step(x, y, cell, config.lr, objective)
                 continue
             seeded = batch_order(rows, self.seed, int(self.numbers[i]), t, epoch)
-            order = torch.from_numpy(seeded).to(self.cell.device)
-            batches = [part[order].split(config.batch_size) for part in (y, cell)]
-            for chosen, *rest in zip(order.split(config.batch_size), *batches, strict=True):
-                step(self._gather(x, chosen), *rest)
+            for chosen in torch.from_numpy(seeded).to(self.cell.device).split(config.batch_size):
+                cells = cell.index_select(0, chosen) if objective else cell
+                ys = y.index_select(0, chosen)
+                self._step(self._gather(x, chosen), ys, cells, config.lr, objective)
+
+    def _step(
+        self, x: Tensor, y: Tensor, cell: Tensor, lr: float, objective: Objective | None
+    ) -> None:
+        """One step of theta down the objective of a batch: its mean loss, unless one is given."""
+
+        def weights(losses: Tensor) -> Tensor:
+            if objective is None:
+                return losses.new_full((len(losses),), -lr / len(losses))
+            with torch.enable_grad():
+                objective(losses.requires_grad_(), cell).backward()
+            assert losses.grad is not None
+            return losses.grad.mul_(-lr)
+
+        self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
 
     def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
         """The chosen rows, in a buffer that the next batch uses again."""
