@@ -12,7 +12,8 @@ class FlatModel:
     """theta, ONE contiguous vector that the module's parameters are views of.
 
     `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
-    it; a backward pass adds to where the Allreduce reads (`add_gradient`), and a round of one-step clients allocates nothing of theta's size.
+    it. A backward pass adds to where the Allreduce reads (`add_gradient`), so a round of one-step
+    clients allocates nothing of theta's size.
     """
 
     def __init__(
