@@ -21,12 +21,10 @@ def layers_of(module: nn.Module) -> list[nn.Linear] | None:
     layers = list(module) if type(module) is nn.Sequential else []
     if layers and type(layers[0]) is nn.Flatten:
         layers = layers[1:]
-    linear, between = layers[::2], layers[1::2]
-    if len(layers) % 2 == 0 or any(type(layer) is not nn.ReLU for layer in between):
+    if len(layers) % 2 == 0 or any(type(layer) is not nn.ReLU for layer in layers[1::2]):
         return None
-    if any(type(layer) is not nn.Linear or layer.bias is None for layer in linear):
-        return None
-    return linear
+    linear = [layer for layer in layers[::2] if type(layer) is nn.Linear and layer.bias is not None]
+    return linear if len(linear) == len(layers[::2]) else None
 
 
 class Dense:

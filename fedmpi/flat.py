@@ -45,7 +45,7 @@ class FlatModel:
             p.grad = self.change[piece].view_as(p)
             offset += p.numel()
         self._parameters = parameters
-        self._into_change = [p.grad for p in parameters]
+        self._into_change = [p.grad for p in parameters if p.grad is not None]
         self._into_theta = [p.data for p in parameters]
         layers = layers_of(module)
         self._dense = Dense(layers) if layers else None
