@@ -63,7 +63,9 @@ class Clients:
         self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+        self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
+        self._kept: tuple[Tensor, Tensor] | None = None
+        self._batch: Tensor | None = None
 
     def full_batch_step(
         self,
@@ -76,17 +78,20 @@ class Clients:
         The weights are asked for when the first backward pass needs them; the losses are reported
         as soon as the last forward pass has them, before its backward pass.
         """
-        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        step = self.losses[:0]
         pieces = self._pieces(len(self.x))
-        for i, rows in enumerate(pieces):
-            losses = self.loss(self.model(self.x[rows]), self.y[rows])
-            sums.index_add_(0, self.cell[rows], losses.detach().double())
-            if i == 0:
+
+        def weights(losses: Tensor) -> Tensor:
+            nonlocal step
+            self.losses[rows] = losses
+            if rows is pieces[0]:
                 step = self.by_cell(-lr * cell_weights())
-            if i == len(pieces) - 1:
-                report(sums.cpu().numpy().reshape(self.counts.shape))
-            # Not losses.backward(step[...]), for which torch imports sympy: 45 MB and a second.
-            losses.dot(step[self.cell[rows]]).backward()
+            if rows is pieces[-1]:
+                report(self._sum_by_cell())
+            return step[self.cell[rows]]
+
+        for rows in pieces:
+            self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
@@ -95,11 +100,15 @@ class Clients:
 
     def loss_sums(self) -> np.ndarray:
         """The sum of the losses of each cell at the model's theta, hosted clients × groups."""
-        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         with torch.no_grad():
             for rows in self._pieces(len(self.x)):
-                losses = self.loss(self.model(self.x[rows]), self.y[rows])
-                sums.index_add_(0, self.cell[rows], losses.double())
+                self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
+        return self._sum_by_cell()
+
+    def _sum_by_cell(self) -> np.ndarray:
+        """The kept losses of all rows as one segmented sum, hosted clients × groups."""
+        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        sums.index_add_(0, self.cell, self.losses.double())
         return sums.cpu().numpy().reshape(self.counts.shape)
 
     def local_changes(
@@ -108,40 +117,71 @@ class Clients:
         """Train each hosted client from theta by minibatch SGD; yield its place and its change.
 
         `objective` is what a step descends on: the batch's mean loss, unless it is given. The
-        change is in a buffer that the next client uses again: `add` what is to be summed. When
-        the last client is done, theta is as before and the sum is in the model's change.
+        change is in theta's own place until the next client begins: `add` what is to be summed.
+        When the last client is done, theta is as before and the sum is in the model's change.
         """
         theta = self.model.theta
         if self._kept is None:
-            self._kept = torch.empty_like(theta), torch.empty_like(theta), torch.empty_like(theta)
-        received, change, self.total = self._kept
+            self._kept = torch.empty_like(theta), torch.empty_like(theta)
+        received, self.total = self._kept
         received.copy_(theta)
         self.total.zero_()
         for i in range(len(self.numbers)):
             self._train_locally(i, t, config, objective)
-            torch.sub(theta, received, out=change)
-            if not torch.isfinite(change.sum()):
-                self.diverged.append(int(self.numbers[i]))
-            yield i, change
+            yield i, theta.sub_(received)
             theta.copy_(received)
         self.model.change.copy_(self.total)
+        if not torch.isfinite(self.total.sum()):
+            self._find_diverged(t, config, objective)
 
     def add(self, change: Tensor, share: float) -> None:
         """Take `share` of a client's change into the sum."""
         self.total.add_(change, alpha=share)
 
+    def _find_diverged(self, t: int, config: Config, objective: Objective | None) -> None:
+        """Train once more to see whose change is not finite: cheaper than to look every time."""
+        received = self._kept[0] if self._kept else self.model.theta
+        for i in range(len(self.numbers)):
+            self._train_locally(i, t, config, objective)
+            if not torch.isfinite(self.model.theta.sum()):
+                self.diverged.append(int(self.numbers[i]))
+            self.model.theta.copy_(received)
+
     def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
         """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
-        model, start = self.model, int(self.ends[i] - self.sizes[i])
+        rows, start = int(self.sizes[i]), int(self.ends[i] - self.sizes[i])
+        mine = slice(start, start + rows)
+        x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
         for epoch in range(config.local_epochs):
-            order = batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
-            rows_in_order = torch.from_numpy(order).to(self.cell.device) + start
-            for rows in rows_in_order.split(config.batch_size):
-                model.change.zero_()
-                losses = self.loss(model(self.x[rows]), self.y[rows])
-                goal = objective(losses, self.cell[rows]) if objective else losses.mean()
-                goal.backward()
-                model.theta.add_(model.change, alpha=-config.lr)
+            if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
+                self._step(x, y, cell, config.lr, objective)
+                continue
+            seeded = batch_order(rows, self.seed, int(self.numbers[i]), t, epoch)
+            for chosen in torch.from_numpy(seeded).to(self.cell.device).split(config.batch_size):
+                cells = cell.index_select(0, chosen) if objective else cell
+                ys = y.index_select(0, chosen)
+                self._step(self._gather(x, chosen), ys, cells, config.lr, objective)
+
+    def _step(
+        self, x: Tensor, y: Tensor, cell: Tensor, lr: float, objective: Objective | None
+    ) -> None:
+        """One step of theta down the objective of a batch: its mean loss, unless one is given."""
+
+        def weights(losses: Tensor) -> Tensor:
+            if objective is None:
+                return losses.new_full((len(losses),), -lr / len(losses))
+            with torch.enable_grad():
+                objective(losses.requires_grad_(), cell).backward()
+            assert losses.grad is not None
+            return losses.grad.mul_(-lr)
+
+        self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
+
+    def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """The chosen rows, in a buffer that the next batch uses again."""
+        if self._batch is None or len(self._batch) < len(chosen):
+            self._batch = x.new_empty(len(chosen), *x.shape[1:])
+        return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
     def _pieces(self, rows: int) -> list[slice]:
         return [slice(i, i + self.micro_batch) for i in range(0, rows, self.micro_batch)]

@@ -4,13 +4,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedmpi.dense import Dense, RowWeights, layers_of
+from fedmpi.losses import GRADIENTS, Loss
+
 
 class FlatModel:
     """theta, ONE contiguous vector that the module's parameters are views of.
 
     `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
-    it; the parameters' gradients are views of it, so a backward pass writes where the Allreduce
-    reads, and a round of one-step clients allocates nothing of theta's size.
+    it. A backward pass adds to where the Allreduce reads (`add_gradient`), so a round of one-step
+    clients allocates nothing of theta's size.
     """
 
     def __init__(
@@ -41,6 +44,35 @@ class FlatModel:
             p.data = self.theta[piece].view_as(p)
             p.grad = self.change[piece].view_as(p)
             offset += p.numel()
+        self._parameters = parameters
+        self._into_change = [p.grad for p in parameters if p.grad is not None]
+        self._into_theta = [p.data for p in parameters]
+        layers = layers_of(module)
+        self._dense = Dense(layers) if layers else None
+
+    def add_gradient(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        loss: Loss,
+        weights: RowWeights,
+        to_theta: bool = False,
+    ) -> None:
+        """Add the sum over the rows of weight × gradient of the loss to `change`.
+
+        `weights` is asked when the losses are there. To theta itself, with weights of -lr / rows,
+        this is a whole step of SGD: there is no gradient to be zeroed, kept or added. That is safe
+        because a parameter's gradient is added when all that needs the parameter has run.
+        """
+        into = self._into_theta if to_theta else self._into_change
+        if self._dense and loss in GRADIENTS:
+            self._dense.add_gradient(self._standardised(x), y, loss, weights, into)
+            return
+        for p, gradient in zip(self._parameters, into, strict=True):
+            p.grad = gradient
+        losses = loss(self(x), y)
+        # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
+        losses.dot(weights(losses.detach())).backward()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The module's logits of rows as they are stored.
@@ -48,10 +80,16 @@ class FlatModel:
         Images are stored as bytes, and standardised here, a piece at a time: not in the module,
         whose state_dict is what users load.
         """
+        x = self._standardised(x)
+        if self._dense and not torch.is_grad_enabled():
+            return self._dense(x)
+        return self.module(x)
+
+    def _standardised(self, x: torch.Tensor) -> torch.Tensor:
         if self.scale:
             mean, std = self.scale
             x = x.to(self.theta.dtype).sub_(mean).div_(std)
-        return self.module(x)
+        return x
 
     def to_host(self) -> None:
         """Bring the sums to where MPI reads them (on a CPU they are there)."""

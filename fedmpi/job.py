@@ -66,11 +66,14 @@ class Job:
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
         try:
-            return self._run()
+            training = self.begin()
+            training.run()
+            return self.finish(training)
         finally:
             self.folder.release()
 
-    def _run(self) -> dict | None:
+    def begin(self) -> Training:
+        """All that comes before the first round; every rank leaves it at the same time."""
         self._prepare()
         self._share_rows()
         self._build()
@@ -78,12 +81,12 @@ class Job:
         done = self._start()
         self.ranks.stall_timeout = self.config.stall_timeout
         self.ranks.meet()
-        bytes_before = self.ranks.bytes_handed
+        self._bytes_before = self.ranks.bytes_handed
         if self.server:
             self.server.start_clock()
             self.server.progress = self.progress or self.server.progress
         c = self.config
-        Training(
+        return Training(
             self.ranks,
             self.method,
             self.model,
@@ -93,10 +96,13 @@ class Job:
             c.rounds,
             c.eval_every,
             done,
-        ).run()
+        )
+
+    def finish(self, training: Training) -> dict | None:
+        """All that comes after the last round; the server gets the result."""
         seconds = self.server.seconds if self.server else 0.0
-        bytes_per_round = (self.ranks.bytes_handed - bytes_before) / max(1, c.rounds - done)
-        return self._finish(seconds, bytes_per_round)
+        handed = self.ranks.bytes_handed - self._bytes_before
+        return self._finish(seconds, handed / max(1, training.rounds - training.done))
 
     def _prepare(self) -> None:
         """Get the data ready and decide who holds what. Users' errors end here."""

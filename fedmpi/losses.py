@@ -21,3 +21,24 @@ def brier(logits: Tensor, y: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "brier": brier}
+
+
+def cross_entropy_gradient(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """-log p_y of each row, and its gradient p - 1[y=c]."""
+    log_p = torch.log_softmax(logits, dim=1)
+    losses = log_p.gather(1, y[:, None])[:, 0].neg_()
+    return losses, log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0))
+
+
+def brier_gradient(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The Brier score of each row, and its gradient 2 p_c (d_c - sum_i p_i d_i), d = p - 1[y=c]."""
+    p = torch.softmax(logits, dim=1)
+    d = p - F.one_hot(y, p.shape[1])
+    return d.square().sum(1), 2 * p * (d - (p * d).sum(1, keepdim=True))
+
+
+GRADIENTS: dict[Loss, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    cross_entropy: cross_entropy_gradient,
+    brier: brier_gradient,
+}
+"""For the passes by hand: the losses of the rows, and their gradients in the logits."""

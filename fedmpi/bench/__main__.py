@@ -1,0 +1,277 @@
+"""How fast fedmpi is, against plain torch on the same rows and against the least that MPI needs.
+
+    python -m fedmpi.bench                      # all of it: about an hour on two quiet cores
+    python -m fedmpi.bench --quick              # 1 and 3 ranks, few rounds
+    python -m fedmpi.bench --parts rounds --ranks 3 41 --tasks step
+    python -m fedmpi.bench --peers DIR          # and the peers of benchmarks/peers/setup.sh DIR
+    python -m fedmpi.bench -- --dataset acs-employment --setting PSG    # options of fedmpi.train
+
+Every time is measured in turn with the time that it is compared with, in one launch, and the ratio
+is given: the median over the repeats. 1.00 is a plain loop over the clients in one thread, and on
+two cores nothing can be under 0.50.
+
+    rounds    seconds a round at 1, 3, 9 and 41 ranks, over those of the plain loop
+    floor     the plain loop on all cores at once, and pieces of the best size, without messages
+    startup   launch to the first round, and memory of a client rank, over a bare script's
+    clients   4,000 virtual clients (SSG), over 40; with local epochs, at equal numbers of batches
+    peers     other systems, where they are installed
+
+The tasks: `epoch` is FedAvg, one local epoch in batches of 100; `step` is one step on all rows
+(FedMinMax without its ascent, so that plain torch does the same). In DIR (runs/bench): bench.csv,
+bench.md, and bench.svg where matplotlib is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fedmpi
+from fedmpi.bench.rounds import MARK
+from fedmpi.bench.table import Row, draw, write
+from fedmpi.errors import UserError
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent.parent
+TASKS = {
+    "epoch": ["--method", "fedavg", "--local-epochs", "1", "--batch-size", "100"],
+    "step": ["--method", "fedminmax", "--lr-mu", "0"],
+}
+PARTS = ("rounds", "floor", "startup", "clients", "peers")
+CLIENTS = 40
+MANY = 4000
+SMALL_BATCH = ["--batch-size", "8"]
+
+
+def options() -> argparse.ArgumentParser:
+    """The options of fedmpi.bench."""
+    p = argparse.ArgumentParser(
+        prog="python -m fedmpi.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    p.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    p.add_argument("--ranks", nargs="+", type=int, help="(1 3 9 41)")
+    p.add_argument("--repeats", type=int, help="of each measurement (5)")
+    p.add_argument("--block", type=int, help="rounds at a time (5)")
+    p.add_argument("--clients", type=int, default=CLIENTS, help=f"({CLIENTS})")
+    p.add_argument("--many", type=int, default=MANY, help=f"virtual clients ({MANY})")
+    p.add_argument("--quick", action="store_true", help="1 and 3 ranks, 3 repeats of 2 rounds")
+    text = "of each environment to measure, with a mpirun beside it (this one, and .venv-openmpi)"
+    p.add_argument("--pythons", nargs="+", type=Path, metavar="PYTHON", help=text)
+    p.add_argument("--peers", type=Path, metavar="DIR", help="environments of the peers")
+    p.add_argument("--output", type=Path, default=Path("runs/bench"), metavar="DIR")
+    p.add_argument("--timeout", type=float, default=1800, help="seconds for a launch (1800)")
+    p.add_argument("train", nargs="*", help="options of fedmpi.train, after --")
+    return p
+
+
+def read_command_line(arguments: list[str]) -> argparse.Namespace:
+    """The options, with the defaults that depend on others, or a UserError."""
+    a = options().parse_args(arguments)
+    a.ranks = a.ranks or ([1, 3] if a.quick else [1, 3, 9, 41])
+    a.repeats = a.repeats or (3 if a.quick else 5)
+    a.block = a.block or (2 if a.quick else 5)
+    a.train = a.train or ["--dataset", "adult", "--setting", "PSG"]
+    here = [Path(sys.executable), REPOSITORY / ".venv-openmpi/bin/python"]
+    a.pythons = a.pythons or [p for p in dict.fromkeys(here) if p.exists()]
+    if min(*a.ranks, a.repeats, a.block, a.clients, a.many) < 1:
+        raise UserError("--ranks, --repeats, --block, --clients and --many: at least 1.")
+    for python in a.pythons:
+        if not (python.parent / "mpirun").exists():
+            raise UserError(f"{python} has no mpirun beside it: name one of an environment.")
+    if max(a.ranks) > a.clients + 1:
+        raise UserError(f"--ranks {max(a.ranks)}: {a.clients} clients fill {a.clients + 1} ranks.")
+    return a
+
+
+class Bench:
+    """The launches, and the rows that come of them."""
+
+    def __init__(self, a: argparse.Namespace) -> None:
+        self.a = a
+        self.cores = len(os.sched_getaffinity(0))
+
+    def launch(self, python: Path, ranks: int, *program: str) -> dict:
+        """The line that the server of a launch printed, and when the launch began."""
+        command = [str(python), *program]
+        if ranks > 1:
+            command = [str(python.parent / "mpirun"), "-n", str(ranks), *command]
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))},
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        began = time.time()
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=self.a.timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{' '.join(command)}: not done in {self.a.timeout:g} s.") from None
+        lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+        if done.returncode or not lines:
+            words = done.stderr.strip().splitlines()[-1:] or ["it printed no result"]
+            raise UserError(f"{' '.join(command)}: {words[0]}")
+        return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
+
+    def compete(self, python: Path, ranks: int, kind: str, first: list, second: list) -> dict:
+        """Two contestants in one launch: see fedmpi.bench.rounds."""
+        job = {"kind": kind, "repeats": self.a.repeats, "block": self.a.block}
+        job |= {"first": self.a.train + first, "second": self.a.train + second}
+        return self.launch(python, ranks, "-m", "fedmpi.bench.rounds", json.dumps(job))
+
+    def rounds(self, python: Path) -> Iterator[Row]:
+        """fedmpi over the plain loop."""
+        clients = ["--clients", str(self.a.clients)]
+        for ranks in self.a.ranks:
+            for task in self.a.tasks:
+                both = clients + TASKS[task]
+                found = self.compete(python, ranks, "rounds", both, both)
+                if not found["difference"] < 1e-4:
+                    raise UserError(
+                        f"{task}, {ranks} ranks: theta differs from the plain loop's by "
+                        f"{found['difference']:.1e}: it is not the same work."
+                    )
+                yield self.row("rounds", task, f"fedmpi, {of(ranks)}", ranks, found)
+
+    def floor(self, python: Path) -> Iterator[Row]:
+        """What the cores can do at best."""
+        clients = ["--clients", str(self.a.clients)]
+        for task in self.a.tasks:
+            both = clients + TASKS[task]
+            found = self.compete(python, self.cores, "floor", both, both)
+            piece = f"pieces of {found['piece']} rows" if found["piece"] else "plain loop"
+            what = f"{piece} on {self.cores} core{'s' * (self.cores > 1)}, no messages"
+            yield self.row("floor", task, what, self.cores, found)
+
+    def clients(self, python: Path) -> Iterator[Row]:
+        """Many virtual clients over few, on the same rows."""
+        ranks = 3 if 3 in self.a.ranks else self.a.ranks[0]
+        for task in self.a.tasks:
+            both = ["--setting", "SSG", *TASKS[task], *(SMALL_BATCH if task == "epoch" else [])]
+            few, many = (["--clients", str(n), *both] for n in (self.a.clients, self.a.many))
+            found = self.compete(python, ranks, "clients", few, many)
+            # Small shards end in batches that are not full: count the time of a batch.
+            fewer, more = found["batches"]
+            for name in ("ratios", "cpu_ratios"):
+                found[name] = [ratio * fewer / more for ratio in found[name]]
+            what = f"{self.a.many:,} clients over {self.a.clients}, {of(ranks)}"
+            row = self.row("clients", task, what, ranks, found)
+            if task == "epoch":
+                row.note = f"time of a batch; {more:,} batches over {fewer:,}"
+            yield row
+
+    def startup(self, python: Path) -> Iterator[Row]:
+        """Launch to first round, and memory, over a script that only imports and meets."""
+        task = self.a.tasks[-1]
+        options = [*self.a.train, "--clients", str(self.a.clients), *TASKS[task]]
+        for ranks in [n for n in self.a.ranks if n > 1]:
+            self.launch(python, ranks, str(HERE / "bare.py"))  # the files are in memory then
+            bare, ours = [], []
+            for _ in range(self.a.repeats):
+                bare.append(self.launch(python, ranks, str(HERE / "bare.py")))
+                ours.append(self.launch(python, ranks, "-m", "fedmpi.bench.first_round", *options))
+            base, seconds = ([f["time"] - f["began"] for f in some] for some in (bare, ours))
+            found = {"ratios": [s / b for s, b in zip(seconds, base, strict=True)]}
+            found |= {"seconds": seconds, "base_seconds": base, "mpi": ours[0].get("mpi", "")}
+            yield self.row("startup", task, f"launch to first round, {of(ranks)}", ranks, found)
+            base, memory = ([f["memory_mb"] for f in some] for some in (bare, ours))
+            found |= {"ratios": [m / b for m, b in zip(memory, base, strict=True)]}
+            found |= {"seconds": memory, "base_seconds": base}
+            what = f"peak memory of a client rank (MB), {of(ranks)}"
+            yield self.row("startup", task, what, ranks, found)
+
+    def peers(self) -> Iterator[Row]:
+        """Other systems, each in an environment of its own, over a plain loop before and after."""
+        drivers = REPOSITORY / "benchmarks" / "peers"
+        if not self.a.peers or not drivers.exists():
+            print("peers: none (--peers DIR, made by benchmarks/peers/setup.sh DIR)")
+            return
+        sys.path.insert(0, str(drivers))
+        import run_peers  # type: ignore[import-not-found]
+
+        yield from run_peers.rows(self.a.peers, self.a.tasks, self.a.repeats, self.a.train)
+
+    def row(self, part: str, task: str, what: str, ranks: int, found: dict) -> Row:
+        """A line of the table."""
+        cpu = found.get("cpu_ratios")
+        return Row(
+            part=part,
+            task=task,
+            what=what,
+            ranks=ranks,
+            mpi=found.get("mpi", ""),
+            ratio=statistics.median(found["ratios"]),
+            lowest=min(found["ratios"]),
+            highest=max(found["ratios"]),
+            cpu_ratio=statistics.median(cpu) if cpu else None,
+            value=statistics.median(found["seconds"]),
+            base=statistics.median(found["base_seconds"]),
+            repeats=len(found["ratios"]),
+            load=os.getloadavg()[0],
+        )
+
+    def run(self) -> list[Row]:
+        """All parts that were asked for, a line on the screen for each row."""
+        rows: list[Row] = []
+        for part in self.a.parts:
+            measured = (
+                self.peers()
+                if part == "peers"
+                else (row for python in self.a.pythons for row in getattr(self, part)(python))
+            )
+            for row in measured:
+                print(row.line(), flush=True)
+                rows.append(row)
+                self.save(rows)
+        return rows
+
+    def save(self, rows: list[Row]) -> None:
+        """Everything measured so far: a long measurement may be ended early."""
+        head = [
+            f"fedmpi {fedmpi.__version__}, {datetime.date.today()}, {platform.machine()}, "
+            f"{self.cores} cores, load at the start of the last row {rows[-1].load:.1f}",
+            f"`{' '.join(self.a.train)}`, {self.a.repeats} repeats of {self.a.block} rounds",
+        ]
+        write(self.a.output, head, rows)
+
+
+def of(ranks: int) -> str:
+    """Ranks, in words."""
+    return "one process" if ranks == 1 else f"{ranks} ranks"
+
+
+def main() -> int:
+    try:
+        a = read_command_line(sys.argv[1:])
+        rows = Bench(a).run()
+    except UserError as error:
+        print(f"fedmpi.bench: {error}", file=sys.stderr)
+        return 2
+    drawn = draw(a.output / "bench.svg", rows)
+    print(f"in {a.output}: bench.csv, bench.md" + (", bench.svg" if drawn else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
