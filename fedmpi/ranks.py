@@ -234,6 +234,7 @@ def run(main: Callable[[], int | None]) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = main() or 0
+        signals.ignore()
     except AgreedError as error:
         signals.ignore()
         if MPI.COMM_WORLD.Get_rank() == SERVER:

@@ -32,9 +32,10 @@ def wait_for_the_round() -> None:
 
 
 def ignore() -> None:
-    """The job is about to end in order: a launcher that ends all when one has must not end it else.
+    """The job is about to end in order, and no signal is to change its exit code any more.
 
-    Such as srun --kill-on-bad-exit, which would change the exit code.
+    One may come from srun --kill-on-bad-exit, which ends all ranks when one has ended, or at the
+    time limit. While Python takes itself down, our own answer to it is already gone.
     """
     for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_IGN)

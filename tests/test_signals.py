@@ -35,20 +35,24 @@ def test_before_the_rounds_a_signal_ends_at_once(tmp_path, name):
     assert f"fedmpi: {name} before the first round" in job.text and "Traceback" not in job.text
 
 
-@pytest.mark.parametrize(("ignore", "code"), [("signals.ignore()", 75), ("", -signal.SIGTERM)])
-def test_a_job_that_ends_in_order_is_not_ended_otherwise(ignore, code):
-    """By a launcher that ends all when one is gone, while Python takes itself down."""
+@pytest.mark.parametrize(
+    ("ending", "code"), [("return 0", 0), ("raise Stopped('saved')", 75), ("sys.exit(3)", -10)]
+)
+def test_a_job_that_ends_in_order_is_not_ended_otherwise(ending, code):
+    """By a signal that comes while Python takes itself down; the last case shows that it does."""
     script = f"""
 import os, signal, sys
 from fedmpi import signals
+from fedmpi.ranks import Stopped, run
 class Late:
-    def __del__(self, kill=os.kill, pid=os.getpid(), term=signal.SIGTERM):
-        kill(pid, term)
-signals.listen(speaks=True)
-signals.wait_for_the_round()
-{ignore}
+    def __del__(self, kill=os.kill, pid=os.getpid(), usr1=signal.SIGUSR1):
+        kill(pid, usr1)
+def main():
+    signals.listen(speaks=True)
+    signals.wait_for_the_round()
+    {ending}
 sys.late = Late()
-sys.exit(75)
+run(main)
 """
     done = subprocess.run([sys.executable, "-c", script], env=launcher(), timeout=120)
     assert done.returncode == code
