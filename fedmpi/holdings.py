@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from fedmpi.datasets.csvfile import DEFAULT_TEST, CsvFolder, content_of, held_out_share, read_rows
+from fedmpi.datasets.csvfile import (
+    DEFAULT_TEST,
+    CsvFolder,
+    content_of,
+    held_out_share,
+    path_of,
+    read_rows,
+)
 from fedmpi.datasets.options import DataOptions
 from fedmpi.errors import UserError
 from fedmpi.ranks import Ranks
@@ -145,7 +152,7 @@ def read_owner(folder: Path, name: str, options: DataOptions, share: float | Non
     """One owner's rows, with those of its file in the folder that --test names, if it does."""
     from fedmpi.datasets.owners import Owner
 
-    test = Path(options.test or DEFAULT_TEST).expanduser() / f"{name}.csv"
+    test = path_of(options.test or DEFAULT_TEST) / f"{name}.csv"
     chosen = DEFAULT_TEST if share is not None or not test.is_file() else str(test)
     notes: list[str] = []
     frame, in_test = read_rows(folder / f"{name}.csv", replace(options, test=chosen), notes, [])
@@ -163,7 +170,7 @@ def fingerprint(ranks: Ranks, dataset: CsvFolder, options: DataOptions) -> str:
         paths = [[dataset.path / f"{name}.csv"] for name in mine]
         if held_out_share(options.test or DEFAULT_TEST) is None:
             for files in paths:
-                files.append(Path(options.test or "").expanduser() / files[0].name)
+                files.append(path_of(options.test or "") / files[0].name)
         return [
             "".join(hashlib.sha256(content_of(f)).hexdigest() for f in files if f.is_file())
             for files in paths

@@ -1,11 +1,9 @@
 """The datasets by name. One file each; importing them is light, reading them is not."""
 
-from pathlib import Path
-
 from fedmpi.datasets.acs import AcsEmployment, AcsRace
 from fedmpi.datasets.adult import Adult
 from fedmpi.datasets.cifar10 import CIFAR10
-from fedmpi.datasets.csvfile import CsvFile, CsvFolder
+from fedmpi.datasets.csvfile import CsvFile, CsvFolder, is_folder
 from fedmpi.datasets.dataset import Dataset
 from fedmpi.datasets.fashionmnist import FashionMNIST
 from fedmpi.datasets.synthetic import Synthetic
@@ -24,8 +22,7 @@ def find(name: str) -> Dataset:
         if not file:
             raise UserError("csv: needs a file, as in csv:people.csv.")
         # By the slash alone where this host does not have the folder, but others may.
-        is_folder = file.endswith("/") or Path(file).expanduser().is_dir()
-        return CsvFolder(file) if is_folder else CsvFile(file)
+        return CsvFolder(file) if file.endswith("/") or is_folder(file) else CsvFile(file)
     if name not in DATASETS:
         raise unknown_name("dataset", name, NAMES)
     return DATASETS[name]

@@ -1,5 +1,6 @@
 """Any CSV file: --target names the column to predict, --group the columns that make the groups."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -109,7 +110,7 @@ class CsvFolder(CsvFile):
     uses = ("seed", "target", "group", "test", "drop")
 
     def __init__(self, folder: str):
-        self.path = Path(folder).expanduser()
+        self.path = path_of(folder)
         self.name = f"csv:{folder.rstrip('/') or '/'}/"
 
     def owned(self, options: DataOptions) -> bool:
@@ -163,6 +164,13 @@ def path_of(given: str) -> Path:
         return Path(given).expanduser()
     except RuntimeError:
         return Path(given)
+
+
+def is_folder(given: str) -> bool:
+    """Whether this host has a folder there; a name that cannot be one has none."""
+    with contextlib.suppress(OSError, ValueError):
+        return path_of(given).is_dir()
+    return False
 
 
 def content_of(path: Path) -> bytes:
