@@ -80,7 +80,7 @@ if [[ $mpi || $launch ]]; then
     # In a subshell: a set-up that fails has said why, and what has run still counts.
     if (set_up openmpi "${extras[@]}"); then
         venv=$(venv_of openmpi)
-        if [[ $launch ]]; then leg "Open MPI" run_pytest "launch and ($marks)"; fi
+        if [[ $launch ]]; then leg "Open MPI" run_pytest "launch and not once and ($marks)"; fi
         if [[ $mpi ]]; then leg "3 ranks of Open MPI" on_ranks openmpi; fi
     else
         failed+=("Open MPI (not installed)")

@@ -24,6 +24,7 @@ def a_row(**changes: object) -> Row:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_rounds_are_measured_and_are_the_same_work(tmp_path):
     """It ends with an error if theta is not the plain loop's."""
     command = [sys.executable, "-m", "fedmpi.bench", "--parts", "rounds", "--ranks", "1", "3"]

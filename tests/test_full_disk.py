@@ -82,6 +82,7 @@ def test_at_the_prepared_data(disk, options, train):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_on_three_ranks_it_is_one_line_and_ends_them_all(disk, options, mpirun):
     options = [*options, "--rounds", "4", "--checkpoint-every", "1", "--output", disk / "run"]
     done = mpirun(3, "-m", "fedmpi.train", *options)
@@ -139,6 +140,7 @@ def test_output_that_goes_to_a_full_disk(options, tmp_path):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_every_rank_ends_with_a_code_that_is_not_zero(mpirun, tmp_path):
     """Seen from outside, by a shell around each rank."""
     (tmp_path / "p.csv").write_text("u,v,g,y\n1,2,a,yes\n")

@@ -78,6 +78,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_two_runs_into_one_folder_at_once(tmp_path, mpirun):
     """The second gets a line, whatever it asks for; a run that is killed leaves the way free."""
     (tmp_path / "p.csv").write_text(TABLE)
@@ -111,6 +112,7 @@ def test_two_runs_into_one_folder_at_once(tmp_path, mpirun):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_ten_runs_at_once_in_one_folder(tmp_path):
     """They prepare the same data at once, and do not disturb each other."""
     (tmp_path / "p.csv").write_text(TABLE)

@@ -45,6 +45,7 @@ def rows_of(path) -> list[dict[str, str]]:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, monkeypatch, tmp_path):
     """4 ranks, 8 clients and 2: sub-communicators of 4 and 2 ranks, and one run that diverges."""
     grid = ["--methods", "fedminmax", "centralized", "fedavg,model=mlp,lr=1e200"]

@@ -57,6 +57,7 @@ def test_the_lowest_mean_validation_risk_is_chosen_and_train_uses_it(
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_several_at_a_time_choose_the_same(mpirun, monkeypatch, options, tmp_path):
     """Two teams of two ranks, and a point that diverges: it is out of the running."""
     grid = ["--method", "fedavg", "--local-epochs", "1", "--grid", "lr=0.01,0.1,1e200"]
