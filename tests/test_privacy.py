@@ -17,7 +17,7 @@ from runs import REPOSITORY, launcher
 
 from fedmpi import methods, models
 
-pytestmark = pytest.mark.launch
+pytestmark = [pytest.mark.launch, pytest.mark.once]
 GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
 THETA = CLASSES * (FEATURES + 1)
 HONEST = [name for name in RUNS if name != "leaks"]
