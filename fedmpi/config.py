@@ -198,7 +198,10 @@ class Refused(argparse.Action):
 
 
 def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.ArgumentParser:
-    """A parser with the options of fedmpi.train but those of `instead`, which says what is."""
+    """A parser with the options of fedmpi.train but those of `instead`, which says what is.
+
+    The dataset is its first word.
+    """
     p = Parser(
         prog=prog,
         description=description,
@@ -217,6 +220,7 @@ def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.
             default=argparse.SUPPRESS,
             help=argparse.SUPPRESS,
         )
+    p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
     return p
 
 

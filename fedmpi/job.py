@@ -23,19 +23,17 @@ from fedmpi.config import Config
 from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared
+from fedmpi.dealing import Deal, deal, leave
 from fedmpi.display import Progress, at_terminal, facts, say
 from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
 from fedmpi.fairness import fairness_of
 from fedmpi.flat import FlatModel
-from fedmpi.folds import split_fold
 from fedmpi.holdings import Holdings, fingerprint, hold
 from fedmpi.hosts import prepare_on_every_host
-from fedmpi.layout import assign_clients, spread_rows
 from fedmpi.losses import LOSSES
 from fedmpi.lost import RANKS
-from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.results import result_of
@@ -48,12 +46,9 @@ class Job:
     """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
 
     prepared: Prepared | Holdings
-    partition: Partition
-    assignment: list[np.ndarray]
-    rows_of_ranks: list[tuple[np.ndarray, np.ndarray]]
+    deal: Deal
     notes: list[str]
-    """On the server only: who holds what, and of each client rank its clients and its rows to train
-    and to test; and what the user should know."""
+    """On the server only: who holds what, and what the user should know."""
 
     def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
         """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
@@ -98,37 +93,34 @@ class Job:
             done,
         )
 
-    def finish(self, training: Training) -> dict | None:
-        """All that comes after the last round; the server gets the result."""
-        seconds = self.server.seconds if self.server else 0.0
-        handed = self.ranks.bytes_handed - self._bytes_before
-        return self._finish(seconds, handed / max(1, training.rounds - training.done))
-
     def _prepare(self) -> None:
         """Get the data ready and decide who holds what. Users' errors end here."""
-        options = options_from(self.config)
-        self.ranks.on_server(lambda: pick_device(self.config.device, self.ranks))
+        c, options = self.config, options_from(self.config)
+        self.ranks.on_server(lambda: pick_device(c.device, self.ranks))
         if isinstance(self.dataset, CsvFolder):
-            self.config.data = fingerprint(self.ranks, self.dataset, options)
-            held = hold(self.ranks, self.dataset, options)
-            self.prepared = held
-            if self.config.clients not in (None, len(held.clients)):
-                raise AgreedError(
-                    f"--clients {self.config.clients}, but {self.dataset.name} has files of "
-                    f"{len(held.clients)} owners: leave --clients out."
-                )
-            self.config.clients = len(held.clients)
+            c.data = c.data or fingerprint(self.ranks, self.dataset, options)
+            self.prepared = hold(self.ranks, self.dataset, options)
         else:
-            c = self.config
             bar = c.progress == "bar" or (c.progress == "auto" and at_terminal())
             self.prepared = prepare_on_every_host(
                 self.ranks, self.dataset, Path(c.data_dir), options, bar
             )
-        self.ranks.on_server(lambda: self._plan(self.prepared))
+        if self.prepared.clients and not self.method.single_client:
+            self._count_owners(len(self.prepared.clients))
+        self.ranks.on_server(self._plan)
 
-    def _plan(self, prepared: Prepared | Holdings) -> None:
+    def _count_owners(self, owners: int) -> None:
+        """The data say how many clients there are; the user may only agree."""
+        if self.config.clients not in (None, owners):
+            raise AgreedError(
+                f"--clients {self.config.clients}, but the rows have {owners} owners: leave "
+                "--clients out."
+            )
+        self.config.clients = owners
+
+    def _plan(self) -> None:
         """On the server: check what can be checked before, and give every client rank its rows."""
-        c, groups = self.config, prepared.groups
+        c, prepared, groups = self.config, self.prepared, self.prepared.groups
         if c.epsilon and c.epsilon * len(groups) > 1:
             raise UserError(
                 f"--epsilon {c.epsilon}: {len(groups)} groups cannot all weigh that much; "
@@ -137,86 +129,23 @@ class Job:
         shape = prepared.array("train_x").shape[1:]
         module = models.build(c.model, shape, len(prepared.classes), c.seed)
         models.check(c.model, module, shape, len(prepared.classes))
-        self.notes = list(prepared.notes)
         if isinstance(prepared, Holdings):
-            self._leave_rows(prepared)
+            self.deal = leave(prepared)
         else:
-            self._deal_rows(prepared)
+            alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
+            self.deal = deal(prepared, self.dataset, c, alone, client_ranks)
+        self.notes = [*prepared.notes, *self.deal.notes]
         self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
-
-    def _leave_rows(self, held: Holdings) -> None:
-        """On the server: each rank uses all the rows that its owners have."""
-        train, test = held.counts
-        self.partition = as_owned(train.T, held.groups, held.clients)
-        self.assignment = held.hosted
-        self.rows_of_ranks = [
-            (np.arange(train[mine].sum()), np.arange(test[mine].sum())) for mine in held.hosted
-        ]
-
-    def _deal_rows(self, prepared: Prepared) -> None:
-        """On the server: decide which rows of a prepared dataset each rank uses."""
-        c, groups = self.config, prepared.groups
-        train_rows = self._limited(prepared, "train", c.limit_train)
-        if c.fold:
-            of_row = np.asarray(prepared.array("train_group"))
-            train_rows, test_rows = split_fold(train_rows, of_row, groups, c.fold, c.seed)
-        else:
-            test_rows = self._limited(prepared, "test", c.limit_test)
-        group_of_row = prepared.array("train_group")[train_rows]
-        if self.method.single_client:
-            self.partition = single_client(group_of_row, groups)
-        elif prepared.clients:
-            counts = np.zeros((len(groups), len(prepared.clients)), dtype=np.int64)
-            np.add.at(counts, (group_of_row, prepared.array("train_client")), 1)
-            self.partition = as_owned(counts, groups, prepared.clients)
-            if c.clients not in (None, len(prepared.clients)):
-                raise UserError(
-                    f"--clients {c.clients}, but --client {c.client} names {len(prepared.clients)} "
-                    "of them: leave --clients out."
-                )
-            c.clients = len(prepared.clients)
-        else:
-            self.partition = partition(
-                group_of_row,
-                groups,
-                c.clients,
-                c.setting,
-                self.dataset,
-                skew=c.skew,
-                seed=c.seed,
-                limited=len(train_rows) < prepared.rows("train"),
-            )
-        self.assignment = assign_clients(self.partition.client_sizes, len(self.ranks.client_ranks))
-        blocks = spread_rows(len(test_rows), len(self.ranks.client_ranks))
-        self.rows_of_ranks = [
-            (
-                train_rows[np.concatenate([self.partition.rows_of(k) for k in mine])],
-                test_rows[block],
-            )
-            for mine, block in zip(self.assignment, blocks, strict=True)
-        ]
-
-    def _limited(self, prepared: Prepared, split: str, limit: int | None) -> np.ndarray:
-        """On the server: the rows to train or to test, all of them unless there is a limit."""
-        total = prepared.rows(split)
-        if limit is None or limit >= total:
-            if limit is not None and limit > total:
-                self.notes.append(f"--limit-{split} {limit}: there are {total:,} rows, all used")
-            return np.arange(total)
-        try:
-            groups = np.asarray(prepared.array(f"{split}_group"))
-            return choose_rows(groups, prepared.groups, limit, self.config.seed)
-        except UserError as error:
-            raise UserError(f"--limit-{split}: {error}") from None
 
     def _share_rows(self) -> None:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""
         parts: list[tuple] = []
         total, groups = 0, len(self.prepared.groups)
         if self.ranks.is_server:
-            total = self.partition.total
-            for mine, rows in zip(self.assignment, self.rows_of_ranks, strict=True):
-                parts.append((mine, self.partition.counts[:, mine].T, *rows))
+            partition = self.deal.partition
+            total = partition.total
+            for mine, rows in zip(self.deal.assignment, self.deal.rows, strict=True):
+                parts.append((mine, partition.counts[:, mine].T, *rows))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
                 parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
@@ -241,7 +170,9 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
-        of_server = (self.partition.counts, self.assignment) if self.ranks.is_server else ()
+        of_server: tuple = ()
+        if self.ranks.is_server:
+            of_server = self.deal.partition.counts, self.deal.assignment
         self.exchange = Exchange(
             self.ranks,
             self.method,
@@ -254,7 +185,7 @@ class Job:
         self.server = None
         if self.ranks.is_server:
             self.server = Server(
-                c, self.method, self.model, self.exchange, self.folder, self.partition
+                c, self.method, self.model, self.exchange, self.folder, self.deal.partition
             )
 
     def _load(self, split: str, rows: np.ndarray) -> Rows:
@@ -275,7 +206,7 @@ class Job:
 
         def start() -> int:
             assert self.server
-            self.method.start(self.partition.counts)
+            self.method.start(self.deal.partition.counts)
             done = self._resume(self.server) if self.config.resume else 0
             self._announce(Placement(places or []), done)
             return done
@@ -312,7 +243,7 @@ class Job:
         """Save and print what is about to run."""
         assert self.server
         hosted: list[list[int]] = [[]] if self.ranks.size > 1 else []
-        hosted += [mine.tolist() for mine in self.assignment]
+        hosted += [mine.tolist() for mine in self.deal.assignment]
         processes = [(place.host, place.pid) for place in placement.places]
         self.folder.write_json(RANKS, lost.where(processes, hosted, command_line(self.ranks.size)))
         settings = dataclasses.asdict(self.config)
@@ -320,7 +251,7 @@ class Job:
         layout = {
             "ranks": self.ranks.size,
             **placement.saved(),
-            "clients_per_rank": [len(mine) for mine in self.assignment],
+            "clients_per_rank": [len(mine) for mine in self.deal.assignment],
             "device": str(self.device),
             "threads": self.ranks.threads,
             "waiting": waiting,
@@ -337,8 +268,9 @@ class Job:
             "science": self.config.science(),
         }
         self.folder.write_json("config.json", settings | extra)
-        shares, counts = self.partition.shares, self.partition.counts
-        names = {"groups": self.prepared.groups, "clients": self.partition.names}
+        partition = self.deal.partition
+        shares, counts = partition.shares, partition.counts
+        names = {"groups": partition.groups, "clients": partition.names}
         arrays = {kind: np.array(some, dtype=str) for kind, some in names.items()}
         self.folder.write_npz("partition.npz", P_A=shares, counts=counts, **arrays)
         if self.progress:
@@ -355,12 +287,15 @@ class Job:
             say(f"  note: {note}")
         if "PRTE_LAUNCHED" in os.environ:  # Open MPI's mpirun
             say("  note: on Ctrl-C and TERM this mpirun kills its ranks; USR1 saves and stops them")
-        say(self.partition.summary())
+        say(partition.summary())
         if done:
             say(f"going on after round {done} of {self.config.rounds}")
 
-    def _finish(self, seconds: float, bytes_per_round: float) -> dict | None:
+    def finish(self, training: Training) -> dict | None:
         """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
+        seconds = self.server.seconds if self.server else 0.0
+        handed = self.ranks.bytes_handed - self._bytes_before
+        bytes_per_round = handed / max(1, training.rounds - training.done)
         rows = self._test_rows()
         last = self._score(rows)
         if self.server:
@@ -389,8 +324,9 @@ class Job:
                 self.prepared.classes,
                 scores.confusion,
             )
+            partition = self.deal.partition
             result.update(
-                result_of(self.config, self.method, self.partition, scores, last, costs, fairness)
+                result_of(self.config, self.method, partition, scores, last, costs, fairness)
             )
             states = {
                 "averaged": self.model.state_dict(self.model.theta),

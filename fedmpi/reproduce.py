@@ -120,7 +120,6 @@ def parser() -> argparse.ArgumentParser:
 
     p = parser_of("python -m fedmpi.reproduce", __doc__, INSTEAD)
     g = p.add_argument_group("the grid")
-    g.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
     g.add_argument(
         "--methods",
         nargs="+",

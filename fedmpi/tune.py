@@ -78,7 +78,6 @@ def parser() -> argparse.ArgumentParser:
 
     p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD)
     g = p.add_argument_group("tuning")
-    g.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
     g.add_argument(
         "--criterion",
         default="worst",

@@ -43,8 +43,8 @@ class Case:
     table: str | bytes | None = TABLE
     make: Callable[[], object] | None = None
     data: tuple[str, ...] = DATA
-    needs: Callable[[], object] = lambda: True
-    """Whether the case can be tried here."""
+    unless: tuple[str, bool] = ("", False)
+    """What keeps the case from being tried, and whether it is so here."""
 
 
 def with_row(row: str) -> str:
@@ -158,7 +158,7 @@ OPTIONS = {
     "a misspelt loss": Case("--loss brierr", "'brier'"),
     "a device that is not made": Case("--device tpu", "Allowed: auto, cpu, cuda"),
     "a GPU that is not there": Case(
-        "--device cuda", "--device cpu", needs=lambda: not torch.cuda.is_available()
+        "--device cuda", "--device cpu", unless=("there is a GPU", torch.cuda.is_available())
     ),
     "half precision": Case("--dtype float16", "Allowed: float32, float64"),
     "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),
@@ -189,7 +189,9 @@ TABLES = {
     "a pipe": Case("--dataset csv:pipe", "pipe or a device", make=lambda: os.mkfifo("pipe")),
     "an endless device": Case("--dataset csv:/dev/zero", "pipe or a device"),
     "a file that does not let itself be read": Case(
-        "--dataset csv:/proc/self/mem", "cannot read", needs=Path("/proc/self/mem").exists
+        "--dataset csv:/proc/self/mem",
+        "cannot read",
+        unless=("there is no /proc/self/mem", not Path("/proc/self/mem").exists()),
     ),
     "an empty file": Case(table="", says="is empty"),
     "a header alone": Case(table="u,v,g,y\n", says="header but no rows"),
@@ -247,7 +249,9 @@ FOLDERS = {
     "output below a file": Case("--output p.csv/out", "Not a directory"),
     "output where nobody can write": Case("--output /proc/out", "cannot make the folder"),
     "output in a folder that is read-only": Case(
-        "--output /sys/kernel", "cannot write", needs=Path("/sys/kernel").is_dir
+        "--output /sys/kernel",
+        "cannot write",
+        unless=("there is no /sys/kernel", not Path("/sys/kernel").is_dir()),
     ),
     "output with a name too long": Case(f"--output {'o' * 300}", "File name too long"),
     "output with another run": Case(says="finished run of another.*--force", make=another_run),
@@ -402,7 +406,8 @@ def main() -> None:
         before = contents() if world.rank == 0 else {}
         world.meet()
         began = time.perf_counter()
-        outcome = attempt(case) if case.needs() else ("skipped", "")
+        why_not, so_here = case.unless
+        outcome = ("skipped", why_not) if so_here else attempt(case)
         if outcome[0] == "traceback":
             print(f"case {name!r}, rank {world.rank}: {outcome[1]}", file=sys.stderr, flush=True)
             world.comm.Abort(3)  # the others may wait for this one for ever

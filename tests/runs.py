@@ -1,5 +1,6 @@
 """What the tests share: how a real mpirun is started, and what a run left."""
 
+import contextlib
 import csv
 import json
 import os
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 REPOSITORY = Path(__file__).parent.parent
@@ -36,6 +38,41 @@ class Run:
         """The model as one vector: the `last` theta, or the `averaged` one."""
         state = torch.load(self.folder / "model.pt", weights_only=True)[which]
         return torch.cat([p.reshape(-1) for p in state.values()]).numpy()
+
+
+class CutOff(Exception):
+    """The end of a run, as if it had been killed."""
+
+
+@contextlib.contextmanager
+def cut_off_after(last: int):
+    """Runs in this process end after round `last`, with nothing more saved."""
+    from fedmpi.server import Server
+
+    end_round = Server.end_round
+
+    def cut(self, t, split):
+        end_round(self, t, split)
+        if t == last:
+            raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(Server, "end_round", cut)
+        yield
+
+
+def write_people(path: Path, sizes: dict[str, int], lifted: str = "") -> Path:
+    """A small CSV: numbers u and v, groups g of these sizes, and a target y that follows u + v.
+
+    It is "yes" more often in the group `lifted`.
+    """
+    rng = np.random.default_rng(1)
+    group = np.repeat(list(sizes), list(sizes.values()))
+    x = rng.normal(size=(len(group), 2))
+    y = np.where(x.sum(1) + (group == lifted) > 0, "yes", "no")
+    rows = [f"{u},{v},{g},{t}" for (u, v), g, t in zip(x, group, y, strict=True)]
+    path.write_text("\n".join(["u,v,g,y", *rows]) + "\n")
+    return path
 
 
 def launcher() -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
-from runs import Run
+from runs import Run, cut_off_after
 
 from fedmpi.config import resolve
 from fedmpi.errors import UserError
@@ -77,25 +77,12 @@ def test_a_failure_is_forgotten_when_the_run_succeeds(plan, tmp_path):
 
 
 def test_a_run_that_was_cut_off_goes_on_to_the_same_theta(plan, tmp_path):
-    import fedmpi.server
-
     def make(name: str) -> Plan:
         return plan(name, "--rounds", 6, "--checkpoint-every", 2, "--method", "afl")
 
     run_grid(world(), [make("whole")], "none")
 
-    class CutOff(Exception):
-        pass
-
-    end_round = fedmpi.server.Server.end_round
-
-    def cut(self, t, split):
-        end_round(self, t, split)
-        if t == 5:
-            raise CutOff
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
-        patch.setattr(fedmpi.server.Server, "end_round", cut)
+    with cut_off_after(5):
         run_grid(world(), [make("cut")], "none")
     cut_off = make("cut")
     assert cut_off.config.resume and not cut_off.finished

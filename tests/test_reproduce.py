@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from runs import Run
+from runs import Run, write_people
 
 from fedmpi import reproduce
 from fedmpi.errors import UserError
@@ -17,14 +17,7 @@ SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --progress
 @pytest.fixture
 def people(tmp_path):
     """A small CSV of three groups; the groups' labels differ."""
-    rng = np.random.default_rng(1)
-    group = np.repeat(["a", "b", "c"], [90, 60, 60])
-    x = rng.normal(size=(210, 2))
-    y = np.where(x.sum(1) + (group == "a") > 0, "yes", "no")
-    rows = [f"{u},{v},{g},{t}" for (u, v), g, t in zip(x, group, y, strict=True)]
-    path = tmp_path / "people.csv"
-    path.write_text("\n".join(["u,v,g,y", *rows]) + "\n")
-    return path
+    return write_people(tmp_path / "people.csv", {"a": 90, "b": 60, "c": 60}, lifted="a")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from runs import Run
+from runs import Run, cut_off_after, write_people
 
 from fedmpi.config import resolve
 from fedmpi.errors import UserError
@@ -16,14 +16,7 @@ from fedmpi.errors import UserError
 @pytest.fixture
 def people(tmp_path):
     """A small CSV of four groups."""
-    rng = np.random.default_rng(1)
-    group = np.repeat(["a", "b", "c", "d"], [60, 50, 40, 30])
-    x = rng.normal(size=(180, 2))
-    y = np.where(x.sum(1) > 0, "yes", "no")
-    rows = [f"{u},{v},{g},{t}" for (u, v), g, t in zip(x, group, y, strict=True)]
-    path = tmp_path / "people.csv"
-    path.write_text("\n".join(["u,v,g,y", *rows]) + "\n")
-    return path
+    return write_people(tmp_path / "people.csv", {"a": 60, "b": 50, "c": 40, "d": 30})
 
 
 @pytest.fixture
@@ -108,20 +101,7 @@ def test_resume_is_bit_for_bit_what_an_uninterrupted_run_gives(train, options, m
         options += ["--local-epochs", "2"]
     whole = train(*options, "--rounds", "6", output="whole")
 
-    import fedmpi.server
-
-    class CutOff(Exception):
-        pass
-
-    end_round = fedmpi.server.Server.end_round
-
-    def cut(self, t, split):
-        end_round(self, t, split)
-        if t == 5:
-            raise CutOff
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
-        patch.setattr(fedmpi.server.Server, "end_round", cut)
+    with cut_off_after(5):
         train(*options, "--rounds", "6", output="cut")
     with pytest.raises(UserError, match="--resume"):
         train(*options, "--rounds", "6", output="cut")

@@ -67,7 +67,7 @@ class Federation(Contestant):
         with quiet():
             self.training = job.begin()
         if ranks.is_server and config.batch_size:
-            self.batches = int(-(-job.partition.client_sizes // config.batch_size).sum())
+            self.batches = int(-(-job.deal.partition.client_sizes // config.batch_size).sum())
         self.training.exchange.send_first_weights()
 
     def round(self, t: int) -> None:
