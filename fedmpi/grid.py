@@ -114,7 +114,8 @@ def run_grid(
         plan.failure = None
     teams = min(at_once, world.size, max(1, len(waiting)))
     number = world.rank * teams // world.size
-    team = world if teams == 1 else Ranks(world.comm.Split(number, world.rank), math.inf)
+    team = world if teams == 1 else world.team(number)
+    team.stall_timeout = math.inf
     shares = assign_clients(np.array([plan.passes for plan in waiting]), teams) if waiting else []
     if teams > 1:
         world.on_server(lambda: prepare_all(waiting))

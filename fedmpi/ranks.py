@@ -66,7 +66,20 @@ class Ranks:
     limited by `stall_timeout` seconds.
     """
 
-    def __init__(self, comm: MPI.Comm, stall_timeout: float = 600.0) -> None:
+    cores: int
+    """Of this node, for these ranks."""
+    threads: int
+    """For a rank's arithmetic: as many as the user says, or the cores over the client ranks."""
+    _given: int
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        stall_timeout: float = 600.0,
+        of: "Ranks | None" = None,
+        beside: bool = False,
+    ) -> None:
+        """With `of`, these are some of those ranks; `beside` others, which need cores, too."""
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.is_server = self.rank == SERVER
@@ -74,40 +87,39 @@ class Ranks:
         self.bytes_handed = 0
         self.seconds_waited = 0.0
         self.host = socket.gethostname()
-        self._read_node()
+        self._read_node(of, beside)
 
-    def _read_node(self) -> None:
-        """Who shares this node, and how many cores there are for them."""
+    def _read_node(self, of: "Ranks | None", beside: bool) -> None:
+        """Who shares this node, and how many cores and threads there are for them."""
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         cores = node.allgather(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
-        self.cores = len(set().union(*cores)) or os.cpu_count() or 1
+        self.cores = of.cores if of else len(set().union(*cores)) or os.cpu_count() or 1
+        if of and beside:
+            self.cores = max(1, of.cores * self.local_size // of.local_size)
         hosts_clients = self.size == 1 or not self.is_server
-        self.local_clients = node.allreduce(int(hosts_clients))
+        local_clients = node.allreduce(int(hosts_clients))
         self.polite = self.local_size > self.cores
         node.Free()
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        self._given = of._given if of else int(given) if given.isdigit() else 0
+        self.threads = self._given or max(1, self.cores // max(1, local_clients))
 
     def first(self, number: int) -> "Ranks | None":
         """The first `number` ranks as a job of their own; None on the ranks that are left over."""
         if number >= self.size:
             return self
         comm = self.comm.Split(int(self.rank >= number), self.rank)
-        return Ranks(comm, self.stall_timeout) if self.rank < number else None
+        return Ranks(comm, self.stall_timeout, self) if self.rank < number else None
+
+    def team(self, number: int) -> "Ranks":
+        """The ranks that call this with the same number, which work beside the other teams."""
+        return Ranks(self.comm.Split(number, self.rank), self.stall_timeout, self, beside=True)
 
     @property
     def client_ranks(self) -> list[int]:
         """Ranks that host clients: all but the server, or the only one there is."""
         return list(range(1, self.size)) if self.size > 1 else [SERVER]
-
-    @property
-    def threads(self) -> int:
-        """Threads for a rank's arithmetic: the node's cores over its client ranks."""
-        given = os.environ.get("OMP_NUM_THREADS", "")
-        return (
-            int(given)
-            if given.isdigit() and int(given)
-            else max(1, self.cores // max(1, self.local_clients))
-        )
 
     def Iallreduce(self, buffer: Any) -> MPI.Request:
         """Sum `buffer` over the ranks, in place."""

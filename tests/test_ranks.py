@@ -22,11 +22,24 @@ def test_one_process_is_server_and_client():
 
 
 def test_threads_follow_the_environment(monkeypatch):
-    alone = Ranks(MPI.COMM_SELF)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert alone.threads == 7
+    assert Ranks(MPI.COMM_SELF).threads == 7
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert alone.threads == len(os.sched_getaffinity(0))
+    assert Ranks(MPI.COMM_SELF).threads == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.mpi(min_size=3)
+def test_teams_share_the_cores_of_a_node_and_those_that_are_left_over_need_none(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    world = Ranks(MPI.COMM_WORLD)
+    world.cores = 2 * world.size
+    team = world.team(world.rank)
+    assert (team.size, team.cores, team.threads, team.polite) == (1, 2, 2, False)
+    world.cores = 1
+    assert world.team(world.rank).threads == 1
+    world.cores = 8
+    first = world.first(1)
+    assert (first and first.cores) == (8 if world.rank == 0 else None)
 
 
 @pytest.mark.mpi(min_size=3)
@@ -99,4 +112,3 @@ def test_a_polite_wait_leaves_the_core_alone(ranks):
 @pytest.mark.mpi(min_size=2)
 def test_ranks_that_outnumber_cores_wait_politely(ranks):
     assert ranks.polite == (ranks.local_size > ranks.cores)
-    assert ranks.local_clients == ranks.local_size - 1
