@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedmpi.runfolder import RunFolder
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-FORMAT = 2
+FORMAT = 3
 SHARE = 0.02
 """What checkpoints may cost of the time of the rounds, unless --checkpoint-every says otherwise."""
 LEAST = 10.0

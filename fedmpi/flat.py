@@ -29,7 +29,7 @@ class FlatModel:
             torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
             for name in ("mean", "std")
         )
-        parameters = list(module.parameters())
+        self._parameters = parameters = list(module.parameters())
         self.size = sum(p.numel() for p in parameters)
         self.theta = torch.empty(self.size, dtype=dtype, device=device)
         self.sums = torch.zeros(self.size + scalars, dtype=dtype, device=device)
@@ -37,17 +37,18 @@ class FlatModel:
         # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
         self.host_sums = self.sums if device.type == "cpu" else self.sums.cpu().pin_memory()
         self.buffer: np.ndarray = self.host_sums.numpy()
-        offset = 0
-        for p in parameters:
-            piece = slice(offset, offset + p.numel())
-            self.theta[piece].view_as(p).copy_(p.data)
-            p.data = self.theta[piece].view_as(p)
-            p.grad = self.change[piece].view_as(p)
-            offset += p.numel()
-        self._parameters = parameters
+        layers = layers_of(module) or []
+        # The gradient of weights, a product that sums over rows, is the faster the longer the
+        # lines of memory that it is added to: to 512 × 91 numbers in lines of 512 by a third.
+        wide = {id(layer.weight) for layer in layers if layer.out_features > layer.in_features}
+        self._lies_across = [id(p) in wide for p in parameters]
+        for p, theta, change in zip(
+            parameters, self._cut(self.theta), self._cut(self.change), strict=True
+        ):
+            theta.copy_(p.data)
+            p.data, p.grad = theta, change
         self._into_change = [p.grad for p in parameters if p.grad is not None]
         self._into_theta = [p.data for p in parameters]
-        layers = layers_of(module)
         self._dense = Dense(layers) if layers else None
 
     def add_gradient(
@@ -112,9 +113,16 @@ class FlatModel:
 
     def state_dict(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """`theta` cut into the module's named tensors, as copies."""
-        offset, state = 0, {}
-        for name, p in self.module.named_parameters():
-            piece = theta[offset : offset + p.numel()]
-            state[name] = piece.view_as(p).detach().to("cpu", p.dtype, copy=True)
-            offset += p.numel()
-        return state
+        named = self.module.named_parameters()
+        return {
+            name: torch.empty(p.shape, dtype=p.dtype).copy_(piece)
+            for (name, p), piece in zip(named, self._cut(theta.detach()), strict=True)
+        }
+
+    def _cut(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """Views of `vector`, which is ordered as theta is, in the shapes of the parameters."""
+        pieces = vector.split([p.numel() for p in self._parameters])
+        return [
+            piece.view(p.shape[::-1]).t() if across else piece.view(p.shape)
+            for piece, p, across in zip(pieces, self._parameters, self._lies_across, strict=True)
+        ]

@@ -26,20 +26,31 @@ def test_a_backward_pass_writes_where_mpi_reads(model):
     x = torch.randn(5, 3, dtype=torch.float64)
     model.module(x).sum().backward()
     again = torch.autograd.grad(model.module(x).sum(), list(model.module.parameters()))
-    assert torch.allclose(model.change, torch.cat([g.reshape(-1) for g in again]))
-    model.module(x).sum().backward()
-    assert torch.allclose(model.change, 2 * torch.cat([g.reshape(-1) for g in again]))
+    for times in (1, 2):
+        change = model.state_dict(model.change).values()
+        assert all(torch.allclose(c, times * g) for c, g in zip(change, again, strict=True))
+        assert model.change.sum().item() == pytest.approx(times * sum(g.sum() for g in again))
+        model.module(x).sum().backward()
     assert model.buffer[: model.size] == pytest.approx(model.change.numpy())
     assert model.buffer.size == model.size + 2 and model.buffer[model.size :].tolist() == [0, 0]
 
 
 def test_a_state_dict_is_a_copy_that_loads(model):
+    before = [p.detach().clone() for p in model.module.parameters()]
     state = model.state_dict(model.theta)
-    theta = model.theta.clone()
     model.theta.zero_()
     fresh = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     fresh.load_state_dict(state)
-    assert torch.equal(torch.cat([p.reshape(-1) for p in fresh.parameters()]), theta)
+    assert all(torch.equal(p, old) for p, old in zip(fresh.parameters(), before, strict=True))
+    assert all(tensor.is_contiguous() for tensor in state.values())
+
+
+def test_wide_layers_lie_across_and_every_number_has_one_place(model):
+    weight, *_, narrow, _ = model.module.parameters()
+    assert (weight.stride(), narrow.stride()) == ((1, 4), (4, 1))
+    model.theta.copy_(torch.arange(model.size))
+    seen = torch.cat([p.detach().reshape(-1) for p in model.module.parameters()])
+    assert sorted(seen.tolist()) == list(range(model.size))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
