@@ -12,7 +12,8 @@ set -euo pipefail
 # shellcheck source=launch/setup.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
-marks="not slow and not cluster"
+quick="not slow and not cluster"
+marks=$quick
 options=()
 while (($#)); do
     case $1 in
@@ -27,7 +28,7 @@ done
 extras=(test images acs report)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
-legs=() failed=()
+touch "$scratch/legs" "$scratch/failed" # a line for each: two shells write them
 
 # run_pytest MARKS [options]: pytest in one process of the environment at hand.
 run_pytest() {
@@ -45,8 +46,8 @@ leg() {
     local name=$1
     shift
     say "tests: $name"
-    legs+=("$name")
-    "$@" || failed+=("$name")
+    echo "$name" >>"$scratch/legs"
+    "$@" || echo "$name" >>"$scratch/failed"
 }
 
 # on_ranks MPI: the tests marked `mpi` on 3 ranks.
@@ -69,24 +70,40 @@ on_ranks() {
     return 1
 }
 
+# both_legs MPI NAME MARKS: in one process, and on 3 ranks, each if there is something to run.
+both_legs() {
+    if [[ $3 ]]; then leg "$2" run_pytest "$3"; fi
+    if [[ $mpi ]]; then leg "3 ranks of $2" on_ranks "$1"; fi
+}
+
+# under_open_mpi: in a shell of its own, beside the rest.
+under_open_mpi() {
+    set_up openmpi "${extras[@]}" || exit # it has said why
+    both_legs openmpi "Open MPI" "${launch:+launch and not once and ($marks)}"
+}
+
 set_up mpich "${extras[@]}"
 cd -- "$fedmpi_root"
-leg "one process" run_pytest "$marks"
 mpi=$(any_test mpi && echo yes || true)
 launch=$(any_test launch && echo yes || true)
-if [[ $mpi ]]; then leg "3 ranks of MPICH" on_ranks mpich; fi
-
-if [[ $mpi || $launch ]]; then
-    # In a subshell: a set-up that fails has said why, and what has run still counts.
-    if (set_up openmpi "${extras[@]}"); then
-        venv=$(venv_of openmpi)
-        if [[ $launch ]]; then leg "Open MPI" run_pytest "launch and not once and ($marks)"; fi
-        if [[ $mpi ]]; then leg "3 ranks of Open MPI" on_ranks openmpi; fi
-    else
-        failed+=("Open MPI (not installed)")
-    fi
+beside=""
+# At the same time: a test mostly waits for processes to start. Not so the slow ones, and those that
+# make hosts of this machine.
+if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
+    set -m # a process group of its own, which is what ends it on Ctrl-C
+    under_open_mpi >"$scratch/openmpi.log" 2>&1 </dev/null &
+    beside=$!
+    set +m
+    trap 'kill -- "-$beside" 2>/dev/null; rm -rf -- "$scratch"' EXIT
+fi
+both_legs mpich MPICH "$marks"
+if [[ $beside ]]; then
+    wait "$beside" || echo "Open MPI (broken off)" >>"$scratch/failed"
+    cat -- "$scratch/openmpi.log"
+elif [[ $mpi || $launch ]]; then
+    (under_open_mpi) || echo "Open MPI (not installed)" >>"$scratch/failed"
 fi
 
-list() { printf '%s, ' "$@" | sed 's/, $//'; }
-((${#failed[@]} == 0)) || fail "tests FAILED: $(list "${failed[@]}")"
-say "all tests passed: $(list "${legs[@]}")"
+list() { paste -sd, -- "$1" | sed 's/,/, /g'; }
+[[ ! -s $scratch/failed ]] || fail "tests FAILED: $(list "$scratch/failed")"
+say "all tests passed: $(list "$scratch/legs")"
