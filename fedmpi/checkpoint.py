@@ -170,7 +170,11 @@ def well_formed(state: dict) -> bool:
     kinds |= dict.fromkeys(("method", "history", "client_weights", "measured"), dict)
     return (
         all(isinstance(state[name], kind) for name, kind in kinds.items())
-        and all(isinstance(k, int) for rank in _losses(state) for k in rank["clients"])
+        and all(
+            isinstance(number, int)
+            for rank in _losses(state)
+            for number in (rank["last_round"], *rank["clients"])
+        )
         and all(isinstance(value, torch.Tensor) for value in state["method"].values())
         and all(isinstance(value, number) for value in state["measured"].values())
         and all(

@@ -70,6 +70,7 @@ class Job:
         self.folder = RunFolder(config.output)
         self.survivors = Survivors(ranks) if config.on_client_failure == "continue" else None
         self.began_with = ranks.size
+        self._noted: set[int] = set()
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
@@ -150,7 +151,9 @@ class Job:
             alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
             self.deal = deal(prepared, self.dataset, c, alone, client_ranks, lost)
         self.whole = self.deal.partition
-        self.deal.partition = self.whole.without(lost)
+        self.deal.partition = self.whole.without([k for k in lost if 0 <= k < self.whole.clients])
+        if not self.deal.partition.total:
+            raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.deal.notes]
         self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
 
@@ -366,7 +369,7 @@ class Job:
             self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
             done.append(True)
 
-        self._together(lambda: self.ranks.on_server(leave), last_theta)
+        self._together(lambda: self.ranks.on_server(leave))
         return result or None
 
     def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
@@ -380,14 +383,14 @@ class Job:
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return last, mean, self.ranks.gather((bytes_per_round, rss))
 
-    def _together(self, work: Callable[[], T], theta: torch.Tensor | None) -> T:
-        """`work` after the rounds; from `theta` again, if a rank dies in it."""
+    def _together(self, work: Callable[[], T], theta: torch.Tensor | None = None) -> T:
+        """`work` after the rounds; again, and at `theta`, if a rank dies in it."""
         if not self.survivors:
             return work()
 
         def again(ranks: list[int]) -> None:
-            assert theta is not None
-            self.model.theta.copy_(theta)
+            if theta is not None:
+                self.model.theta.copy_(theta)
             if self.server:
                 self._note_lost(ranks, self.config.rounds + 1)
 
@@ -401,7 +404,8 @@ class Job:
         rows = np.array([self.total_rows])
         if self.server:
             self._note_lost(ranks, t)
-            self.method.lose(self.deal.partition.counts)
+            if t <= self.config.rounds:
+                self.method.lose(self.deal.partition.counts)
             rows[0] = self.deal.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
@@ -415,7 +419,8 @@ class Job:
 
         After the last round their clients have had their part in the model, and keep it.
         """
-        for rank in sorted(set(ranks) - {event["rank"] for event in self.lost}):
+        for rank in sorted(set(ranks) - self._noted):
+            self._noted.add(rank)
             before = self.deal.partition
             place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
             if t <= self.config.rounds:
@@ -426,7 +431,8 @@ class Job:
             self.lost.append(event | {"groups": names, "last_round": t - 1})
             when = f"in round {t}" if t <= self.config.rounds else "after the last round"
             groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
-            who = f"rank {rank} (PID {place.pid} on {place.host}) with {lost.clients_of([event])}"
+            had = lost.clients_of([event]) or "no clients"
+            who = f"rank {rank} (PID {place.pid} on {place.host}) with {had}"
             warn(f"lost {who} {when}, going on with {self.deal.partition.total:,} rows{groups}")
 
     def _check_scores(self, *scores: Scores) -> None:

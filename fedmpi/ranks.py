@@ -41,6 +41,7 @@ FIRST_NAP, LONGEST_NAP = 0.00005, 0.001
 LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
+_without_finalize = False
 ROLL_CALL, PRESENT = 7001, 7002
 
 
@@ -250,6 +251,15 @@ class Ranks:
         )
 
 
+def end_without_finalize() -> None:
+    """Let `run` end this process without MPI_Finalize.
+
+    Where a rank has died, or dies just then, Open MPI's waits in it for ever, now and then.
+    """
+    global _without_finalize
+    _without_finalize = True
+
+
 def died(error: BaseException) -> bool:
     """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
     if not (isinstance(error, MPI.Exception) and worlds.survives_failures()):
@@ -282,6 +292,10 @@ def run(main: Callable[[], int | None]) -> None:
         time.sleep(1.0 if _told(error) else GRACE)
         MPI.COMM_WORLD.Abort(code)
         os._exit(code)  # MPICH's Abort may return here before the launcher kills us
+    if _without_finalize:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

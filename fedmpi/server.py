@@ -57,7 +57,7 @@ class Server:
         self.measured: dict[str, float] = {}
         """What was chosen by measuring: kept in config.json and in checkpoints, for a resume."""
         self.seconds_before = 0.0
-        self.lost: list[dict] = lost or []
+        self.lost: list[dict] = [] if lost is None else lost
         """The client ranks that the run went on without (survivors.py)."""
 
     def start_clock(self) -> None:

@@ -25,7 +25,16 @@ import torch
 from fedmpi import worlds
 from fedmpi.errors import UserError
 from fedmpi.methods import method as base
-from fedmpi.ranks import FIRST_NAP, LONGEST_NAP, MPI, SERVER, AgreedError, Ranks, StallError
+from fedmpi.ranks import (
+    FIRST_NAP,
+    LONGEST_NAP,
+    MPI,
+    SERVER,
+    AgreedError,
+    Ranks,
+    StallError,
+    end_without_finalize,
+)
 from fedmpi.training import Training
 
 if TYPE_CHECKING:
@@ -45,6 +54,7 @@ class Survivors:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         ranks.posted = []
+        end_without_finalize()
 
     def together(self, work: Callable[[], T], again: Callable[[list[int]], None]) -> T:
         """The value of `work` on every rank, once it has been done by all who are left.
@@ -169,7 +179,7 @@ class SurvivingTraining(Training):
 
     def end_rounds(self) -> None:
         self.survivors.together(
-            self.exchange.receive_weights, lambda lost: self._lose(lost, self.rounds + 1)
+            lambda: self.exchange.receive_weights(), lambda lost: self._lose(lost, self.rounds + 1)
         )
 
     def _lose(self, lost: list[int], t: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import dying
 import numpy as np
 import pytest
-from jobs import Job, options, people
+from jobs import PATIENCE, Job, options, people
 from mpi4py import MPI
 from runs import REPOSITORY, Run, launcher
 from without import Federation
@@ -163,14 +163,20 @@ def kill_a_random_client(folder: Path, i: int, ranks: int, clients: int, rounds:
     run = Run(folder / f"run{i}")
     with no_segments_left():
         job = Job(arguments, folder / f"log{i}", ranks=ranks, flags=ULFM)
-        job.wait_for("round 1/")
-        victim, moment = rng.randrange(1, ranks), rng.randrange(1, rounds + rounds // 10)
-        pid = job.client_ranks()[victim - 1]
-        wait_for_round(job, run, min(moment, rounds - 2))
-        time.sleep(rng.uniform(0, 0.05 if moment < rounds else 0.5))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        code = job.ends()
+        try:
+            while "round 1/" not in job.text and job.process.poll() is None:
+                time.sleep(0.02)
+            victim, moment = rng.randrange(1, ranks), rng.randrange(1, rounds + rounds // 10)
+            pid = job.client_ranks()[victim - 1]
+            wait_for_round(job, run, min(moment, rounds - 2))
+            time.sleep(rng.uniform(0, 0.05 if moment < rounds else 0.5))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            code = job.process.wait(PATIENCE)
+        except (subprocess.TimeoutExpired, IndexError) as error:
+            return f"{method}: {error} after the kill of rank {victim}: {job.text[-1500:]}"
+        finally:
+            job.kill()
     if code != 0:
         return f"{method}: exit code {code} after the kill of rank {victim}: {job.text[-1500:]}"
     lost = run.result["lost"]
