@@ -149,6 +149,17 @@ def _read(path: Path) -> dict | str:
     return state
 
 
+def lost_in(folder: Path) -> list[dict]:
+    """The client ranks that the run had gone on without, by the checkpoint that `load` would take.
+
+    None if there is no such checkpoint: what is wrong with it is for `load` to say.
+    """
+    for name in (NEWEST, PREVIOUS):
+        if isinstance(state := _read(folder / name), dict):
+            return _losses(state)
+    return []
+
+
 def well_formed(state: dict) -> bool:
     """Whether everything is there, and of the kind that it should be."""
     import torch
@@ -159,6 +170,11 @@ def well_formed(state: dict) -> bool:
     kinds |= dict.fromkeys(("method", "history", "client_weights", "measured"), dict)
     return (
         all(isinstance(state[name], kind) for name, kind in kinds.items())
+        and all(
+            isinstance(number, int)
+            for rank in _losses(state)
+            for number in (rank["last_round"], *rank["clients"])
+        )
         and all(isinstance(value, torch.Tensor) for value in state["method"].values())
         and all(isinstance(value, number) for value in state["measured"].values())
         and all(
@@ -167,6 +183,11 @@ def well_formed(state: dict) -> bool:
             for name in ("size", "crc")
         )
     )
+
+
+def _losses(state: dict) -> list[dict]:
+    """The client ranks that the run had gone on without."""
+    return json.loads(state.get("lost", "[]"))  # there was none before there could be any
 
 
 def difference(state: dict, science: dict, partition: str) -> str | None:

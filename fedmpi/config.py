@@ -26,6 +26,7 @@ from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
 TILT_LEVELS = ("client", "sample")
+ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
 LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
@@ -73,6 +74,7 @@ class Config:
     micro_batch: int
     checkpoint_every: str
     stall_timeout: float
+    on_client_failure: str
     tuned: str | None
     data_dir: str
     output: str
@@ -114,6 +116,7 @@ NOT_SCIENCE = (
     "micro_batch",
     "checkpoint_every",
     "stall_timeout",
+    "on_client_failure",
     "tuned",
     "data_dir",
     "output",
@@ -186,6 +189,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
     g.add_argument("--micro-batch", type=int, help="rows of one pass (as suits the model)")
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
+    text = "end, or continue with the others: needs Open MPI's mpirun --with-ft ulfm (end)"
+    g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
 
@@ -340,6 +345,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
         "progress": ("auto", "bar", "lines", "none"),
+        "on_client_failure": ON_CLIENT_FAILURE,
     }
     models.check_name(a.model)
     for name, names in allowed.items():

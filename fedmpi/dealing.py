@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,17 +29,33 @@ class Deal:
     notes: list[str]
 
 
-def leave(held: Holdings) -> Deal:
-    """Each rank uses all the rows that its owners have, which it numbers by itself."""
+def leave(held: Holdings, lost: Sequence[int] = ()) -> Deal:
+    """Each rank uses all the rows that its owners have, which it numbers by itself.
+
+    Owners who are `lost` to the run have none, whatever is in their files.
+    """
+
+    def rows_of(counts: np.ndarray, mine: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(~np.isin(np.repeat(mine, counts[mine].sum(axis=1)), lost))
+
     train, test = held.counts
-    rows = [(np.arange(train[mine].sum()), np.arange(test[mine].sum())) for mine in held.hosted]
-    return Deal(as_owned(train.T, held.groups, held.clients), held.hosted, rows, [])
+    rows = [(rows_of(train, mine), rows_of(test, mine)) for mine in held.hosted]
+    shards = as_owned(train.T, held.groups, held.clients)
+    return Deal(shards, without(held.hosted, lost), rows, [])
 
 
 def deal(
-    prepared: Prepared, dataset: Dataset, config: Config, alone: bool, client_ranks: int
+    prepared: Prepared,
+    dataset: Dataset,
+    config: Config,
+    alone: bool,
+    client_ranks: int,
+    lost: Sequence[int] = (),
 ) -> Deal:
-    """Deal out the rows of a prepared dataset; to one client, if it is `alone`."""
+    """Deal out the rows of a prepared dataset; to one client, if it is `alone`.
+
+    Those of clients who are `lost` to the run go to nobody.
+    """
     c, groups = config, prepared.groups
     notes: list[str] = []
     train_rows = limited(prepared, "train", c.limit_train, c.seed, notes)
@@ -65,13 +82,19 @@ def deal(
             seed=c.seed,
             limited=len(train_rows) < prepared.rows("train"),
         )
-    assignment = assign_clients(shards.client_sizes, client_ranks)
+    assignment = without(assign_clients(shards.client_sizes, client_ranks), lost)
     blocks = spread_rows(len(test_rows), client_ranks)
+    none = np.empty(0, dtype=np.int64)
     rows = [
-        (train_rows[np.concatenate([shards.rows_of(k) for k in mine])], test_rows[block])
+        (train_rows[np.concatenate([none, *map(shards.rows_of, mine)])], test_rows[block])
         for mine, block in zip(assignment, blocks, strict=True)
     ]
     return Deal(shards, assignment, rows, notes)
+
+
+def without(assignment: list[np.ndarray], lost: Sequence[int]) -> list[np.ndarray]:
+    """The clients of each client rank, but for those who are lost."""
+    return [mine[~np.isin(mine, lost)] for mine in assignment]
 
 
 def limited(

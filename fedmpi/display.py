@@ -99,7 +99,7 @@ class Progress:
 
     @staticmethod
     def _worst(groups: tuple[str, ...], risks: np.ndarray) -> str:
-        a = int(np.argmax(risks))
+        a = int(np.nanargmax(risks))
         return f"worst {risks[a]:.4f} ({groups[a]})"
 
 

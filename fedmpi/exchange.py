@@ -62,9 +62,10 @@ class Exchange:
         if ranks.is_server:
             assert counts is not None and assignment is not None
             self._group_sizes = counts.sum(axis=1)
+            self._present = self._group_sizes > 0
             self._cell_sizes = counts.T if width > 1 else counts.sum(axis=0)[:, None]
             self._order = np.concatenate(assignment)
-            self._whole = np.empty((counts.shape[1], width))
+            self._whole = np.empty((len(self._order), width))
             self._lengths = [len(mine) * width for mine in assignment]
             if ranks.size > 1:
                 self._lengths.insert(0, 0)  # the server hosts nobody
@@ -102,11 +103,13 @@ class Exchange:
     def _update_weights(self) -> None:
         """The server's step between the risks and the weights."""
         if self.evaluate or self._sums_by_group:
-            self.group_risks = risks = self._group_sums / self._group_sizes
-            self._risks_are_finite = bool(np.isfinite(risks).all())
+            risks = np.full(len(self.groups), np.nan)  # as it stays for a group that lost its rows
+            np.divide(self._group_sums, self._group_sizes, out=risks, where=self._present)
+            self.group_risks = risks
+            self._risks_are_finite = bool(np.isfinite(risks[self._present]).all())
         if self._sums_by_client:
             assert self._whole is not None
-            sums = np.empty_like(self._whole)
+            sums = np.zeros(self._cell_sizes.shape)
             sums[self._order] = self._whole
             risks = sums / np.maximum(self._cell_sizes, 1)  # an empty cell has no risk, but no rows
             risks = risks if self.method.reports == "cells" else risks[:, 0]
@@ -123,7 +126,8 @@ class Exchange:
             self._answer = self.ranks.Ibcast(self._weights)
         else:
             if self._whole is not None:
-                self._whole[:] = self.method.weights().reshape(self._whole.shape)[self._order]
+                weights = self.method.weights().reshape(self._cell_sizes.shape)
+                self._whole[:] = weights[self._order]
             self._answer = self.ranks.Iscatterv(self._whole, self._lengths, self._weights)
 
     def receive_weights(self) -> np.ndarray:
@@ -154,8 +158,9 @@ class Exchange:
         clients = sorted(k for clients in clients_by_rank for k in clients)
         if clients:
             return f"the model of client {clients[0]}"
-        if self.group_risks is not None and not np.isfinite(self.group_risks).all():
-            worst = int(np.argmin(np.isfinite(self.group_risks)))
+        bad = self._present & ~np.isfinite(self._group_sums)
+        if self.group_risks is not None and bad.any():
+            worst = int(np.argmax(bad))
             return f"the risk of group {self.groups[worst]!r}"
         if not np.isfinite(self._client_risks).all():
             client = int(np.argwhere(~np.isfinite(self._client_risks))[0][0])

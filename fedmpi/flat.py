@@ -32,24 +32,29 @@ class FlatModel:
         self._parameters = parameters = list(module.parameters())
         self.size = sum(p.numel() for p in parameters)
         self.theta = torch.empty(self.size, dtype=dtype, device=device)
-        self.sums = torch.zeros(self.size + scalars, dtype=dtype, device=device)
-        self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
-        # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
-        self.host_sums = self.sums if device.type == "cpu" else self.sums.cpu().pin_memory()
-        self.buffer: np.ndarray = self.host_sums.numpy()
         layers = layers_of(module) or []
         # The gradient of weights, a product that sums over rows, is the faster the longer the
         # lines of memory that it is added to: to 512 × 91 numbers in lines of 512 by a third.
         wide = {id(layer.weight) for layer in layers if layer.out_features > layer.in_features}
         self._lies_across = [id(p) in wide for p in parameters]
-        for p, theta, change in zip(
-            parameters, self._cut(self.theta), self._cut(self.change), strict=True
-        ):
+        for p, theta in zip(parameters, self._cut(self.theta), strict=True):
             theta.copy_(p.data)
-            p.data, p.grad = theta, change
-        self._into_change = [p.grad for p in parameters if p.grad is not None]
+            p.data = theta
+        self.new_sums(scalars)
         self._into_theta = [p.data for p in parameters]
         self._dense = Dense(layers) if layers else None
+
+    def new_sums(self, scalars: int) -> None:
+        """Other memory for the change of theta and the scalars beside it."""
+        self.sums = self.theta.new_zeros(self.size + scalars)
+        self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
+        # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
+        on_host = self.sums.device.type == "cpu"
+        self.host_sums = self.sums if on_host else self.sums.cpu().pin_memory()
+        self.buffer: np.ndarray = self.host_sums.numpy()
+        self._into_change = self._cut(self.change)
+        for p, change in zip(self._parameters, self._into_change, strict=True):
+            p.grad = change
 
     def add_gradient(
         self,

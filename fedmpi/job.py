@@ -7,7 +7,9 @@ import os
 import platform
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import mpi4py
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 from mpi4py import MPI
 
 import fedmpi
-from fedmpi import datasets, lost, methods, models, signals
+from fedmpi import checkpoint, datasets, lost, methods, models, signals
 from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.clients import Clients, Rows
 from fedmpi.command import command_line
@@ -24,7 +26,7 @@ from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared
 from fedmpi.dealing import Deal, deal, leave
-from fedmpi.display import Progress, at_terminal, facts, say
+from fedmpi.display import Progress, at_terminal, facts, say, warn
 from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
@@ -32,14 +34,19 @@ from fedmpi.fairness import fairness_of
 from fedmpi.flat import FlatModel
 from fedmpi.holdings import Holdings, fingerprint, hold
 from fedmpi.hosts import prepare_on_every_host
+from fedmpi.layout import spread_rows
 from fedmpi.losses import LOSSES
 from fedmpi.lost import RANKS
+from fedmpi.partition import Partition
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
 from fedmpi.server import WEIGHTS, Server
+from fedmpi.survivors import SurvivingTraining, Survivors, refuse_method
 from fedmpi.training import Training
+
+T = TypeVar("T")
 
 
 class Job:
@@ -47,6 +54,10 @@ class Job:
 
     prepared: Prepared | Holdings
     deal: Deal
+    whole: Partition
+    """On the server: who holds what when nobody is lost."""
+    lost: list[dict]
+    """On the server: the client ranks that the run goes on without."""
     notes: list[str]
     """On the server only: who holds what, and what the user should know."""
 
@@ -57,6 +68,9 @@ class Job:
         self.method = methods.find(config.method)(config)
         self.loss = LOSSES[config.loss]
         self.folder = RunFolder(config.output)
+        self.survivors = Survivors(ranks) if config.on_client_failure == "continue" else None
+        self.began_with = ranks.size
+        self._noted: set[int] = set()
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
@@ -81,16 +95,16 @@ class Job:
             self.server.start_clock()
             self.server.progress = self.progress or self.server.progress
         c = self.config
-        return Training(
-            self.ranks,
-            self.method,
-            self.model,
-            self.exchange,
-            self.clients,
-            self.server,
+        mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
+        if not self.survivors:
+            return Training(*mine, c.rounds, c.eval_every, done)
+        return SurvivingTraining(
+            *mine,
             c.rounds,
             c.eval_every,
             done,
+            survivors=self.survivors,
+            go_on_without=self.go_on_without,
         )
 
     def _prepare(self) -> None:
@@ -129,11 +143,17 @@ class Job:
         shape = prepared.array("train_x").shape[1:]
         module = models.build(c.model, shape, len(prepared.classes), c.seed)
         models.check(c.model, module, shape, len(prepared.classes))
+        self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
+        lost = [k for rank in self.lost for k in rank["clients"]]
         if isinstance(prepared, Holdings):
-            self.deal = leave(prepared)
+            self.deal = leave(prepared, lost)
         else:
             alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
-            self.deal = deal(prepared, self.dataset, c, alone, client_ranks)
+            self.deal = deal(prepared, self.dataset, c, alone, client_ranks, lost)
+        self.whole = self.deal.partition
+        self.deal.partition = self.whole.without([k for k in lost if 0 <= k < self.whole.clients])
+        if not self.deal.partition.total:
+            raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.deal.notes]
         self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
 
@@ -170,10 +190,20 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
+        self.exchange = self._exchange()
+        self.server = None
+        if self.ranks.is_server:
+            self.server = Server(
+                c, self.method, self.model, self.exchange, self.folder, self.whole, self.lost
+            )
+
+    def _exchange(self) -> Exchange:
         of_server: tuple = ()
         if self.ranks.is_server:
-            of_server = self.deal.partition.counts, self.deal.assignment
-        self.exchange = Exchange(
+            first = self.ranks.client_ranks[0]
+            hosted = [self.deal.assignment[n - first] for n in self.ranks.numbers[first:]]
+            of_server = self.deal.partition.counts, hosted
+        return Exchange(
             self.ranks,
             self.method,
             self.model,
@@ -182,11 +212,6 @@ class Job:
             self.total_rows,
             *of_server,
         )
-        self.server = None
-        if self.ranks.is_server:
-            self.server = Server(
-                c, self.method, self.model, self.exchange, self.folder, self.deal.partition
-            )
 
     def _load(self, split: str, rows: np.ndarray) -> Rows:
         """This rank's own rows, copied out of the mapped files; bytes stay bytes."""
@@ -207,8 +232,11 @@ class Job:
         def start() -> int:
             assert self.server
             self.method.start(self.deal.partition.counts)
+            if self.survivors:
+                refuse_method(self.method)
             done = self._resume(self.server) if self.config.resume else 0
-            self._announce(Placement(places or []), done)
+            self.placement = Placement(places or [])
+            self._announce(self.placement, done)
             return done
 
         places = self.ranks.gather(here(self.ranks.host, self.device))
@@ -236,6 +264,8 @@ class Job:
     def _bcast_theta(self) -> None:
         """The server's theta, on every rank."""
         theta = self.model.theta.detach().cpu().numpy()
+        if self.survivors:
+            theta = theta.copy()  # a message that a death cut off may still be written
         self.ranks.wait(self.ranks.Ibcast(theta))
         self.model.theta.copy_(torch.from_numpy(theta))
 
@@ -268,7 +298,7 @@ class Job:
             "science": self.config.science(),
         }
         self.folder.write_json("config.json", settings | extra)
-        partition = self.deal.partition
+        partition = self.whole
         shares, counts = partition.shares, partition.counts
         names = {"groups": partition.groups, "clients": partition.names}
         arrays = {kind: np.array(some, dtype=str) for kind, some in names.items()}
@@ -290,25 +320,24 @@ class Job:
         say(partition.summary())
         if done:
             say(f"going on after round {done} of {self.config.rounds}")
+        for rank in self.lost:
+            say(f"  without {lost.clients_of([rank])}, lost in round {rank['last_round'] + 1}")
 
     def finish(self, training: Training) -> dict | None:
         """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
         seconds = self.server.seconds if self.server else 0.0
         handed = self.ranks.bytes_handed - self._bytes_before
         bytes_per_round = handed / max(1, training.rounds - training.done)
-        rows = self._test_rows()
-        last = self._score(rows)
-        if self.server:
-            last_theta = self.model.theta.clone()
-            self.model.theta.copy_(self.server.theta_mean)
-        self._bcast_theta()
-        mean = self._score(rows)
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        by_rank = self.ranks.gather((bytes_per_round, rss))
+        last_theta = self.model.theta.clone() if self.server or self.survivors else None
+        scored = self._together(lambda: self._score_both(bytes_per_round), last_theta)
+        last, mean, by_rank = scored
         result: dict = {}
+        done: list[bool] = []
 
         def leave() -> None:
-            assert self.server and by_rank
+            assert self.server and by_rank and last_theta is not None
+            if done:
+                return  # and a rank has died since
             self._check_scores(last, mean)
             costs = {
                 "seconds": seconds,
@@ -333,12 +362,78 @@ class Job:
                 "last": self.model.state_dict(last_theta),
             }
             self.server.finish_history()
+            if self.lost or self.survivors:
+                result["lost"] = self.lost
             self.folder.write("model.pt", lambda file: torch.save(states, file))
             self.folder.write_json("result.json", result)
             self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
+            done.append(True)
 
-        self.ranks.on_server(leave)
+        self._together(lambda: self.ranks.on_server(leave))
         return result or None
+
+    def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
+        """The last theta and the mean theta on the test rows, and what each rank needed."""
+        rows = self._test_rows()
+        last = self._score(rows)
+        if self.server:
+            self.model.theta.copy_(self.server.theta_mean)
+        self._bcast_theta()
+        mean = self._score(rows)
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return last, mean, self.ranks.gather((bytes_per_round, rss))
+
+    def _together(self, work: Callable[[], T], theta: torch.Tensor | None = None) -> T:
+        """`work` after the rounds; again, and at `theta`, if a rank dies in it."""
+        if not self.survivors:
+            return work()
+
+        def again(ranks: list[int]) -> None:
+            if theta is not None:
+                self.model.theta.copy_(theta)
+            if self.server:
+                self._note_lost(ranks, self.config.rounds + 1)
+
+        return self.survivors.together(work, again)
+
+    def go_on_without(self, ranks: list[int], t: int) -> Exchange:
+        """Take the clients of these ranks out of the run, from round `t` on; on every rank.
+
+        The ranks that are left learn of it the number of rows that are left.
+        """
+        rows = np.array([self.total_rows])
+        if self.server:
+            self._note_lost(ranks, t)
+            if t <= self.config.rounds:
+                self.method.lose(self.deal.partition.counts)
+            rows[0] = self.deal.partition.total
+        self.ranks.wait(self.ranks.Ibcast(rows))
+        self.total_rows = int(rows[0])
+        self.exchange = self._exchange()
+        if self.server:
+            self.server.exchange = self.exchange
+        return self.exchange
+
+    def _note_lost(self, ranks: list[int], t: int) -> None:
+        """On the server: these ranks, by their first numbers, died in round `t`.
+
+        After the last round their clients have had their part in the model, and keep it.
+        """
+        for rank in sorted(set(ranks) - self._noted):
+            self._noted.add(rank)
+            before = self.deal.partition
+            place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
+            if t <= self.config.rounds:
+                self.deal.partition = before.without(clients)
+            gone = (before.group_sizes > 0) & (self.deal.partition.group_sizes == 0)
+            names = np.array(before.groups)[gone].tolist()
+            event = {"rank": rank, "host": place.host, "pid": place.pid, "clients": clients}
+            self.lost.append(event | {"groups": names, "last_round": t - 1})
+            when = f"in round {t}" if t <= self.config.rounds else "after the last round"
+            groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
+            had = lost.clients_of([event]) or "no clients"
+            who = f"rank {rank} (PID {place.pid} on {place.host}) with {had}"
+            warn(f"lost {who} {when}, going on with {self.deal.partition.total:,} rows{groups}")
 
     def _check_scores(self, *scores: Scores) -> None:
         """A model that diverged in its last rounds is not a result."""
@@ -352,9 +447,20 @@ class Job:
 
     def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows; those of a fold are training rows."""
+        if self.ranks.size < self.began_with and not isinstance(self.prepared, Holdings):
+            self._deal_test_rows_again()
         if self.ranks.rank not in self.ranks.client_ranks:
             return None
         return self._load("train" if self.config.fold else "test", self.my_test_rows)
+
+    def _deal_test_rows_again(self) -> None:
+        """Spread the test rows over the client ranks that are left: they are on every host."""
+        parts = None
+        if self.ranks.is_server:
+            rows = np.concatenate([test for _, test in self.deal.rows])
+            blocks = spread_rows(len(rows), len(self.ranks.client_ranks))
+            parts = [rows[:0], *(rows[block] for block in blocks)]
+        self.my_test_rows = self.ranks.comm.scatter(parts)
 
     def _score(self, rows: Rows | None) -> Scores:
         groups, classes = len(self.prepared.groups), len(self.prepared.classes)

@@ -53,7 +53,7 @@ def who(folder: Path, said: str = "", pid: int | None = None) -> str | None:
         found = [r for r in ranks if r["pid"] == pid and r["host"] == socket.gethostname()]
     if not found:
         return None
-    hosted = _clients(found)
+    hosted = clients_of(found)
     if len(found) > 1:
         numbers = ranges([r["rank"] for r in found])
         return f"one of the ranks {numbers} on {found[0]['host']}, which had {hosted}"
@@ -67,11 +67,12 @@ def _host(name: str, ranks: list[dict]) -> str | None:
     if not found:
         return None
     numbers = ranges([r["rank"] for r in found])
-    clients = _clients(found) or "no clients"
+    clients = clients_of(found) or "no clients"
     return f"the host {name}: rank{'s' if len(found) > 1 else ''} {numbers} with {clients}"
 
 
-def _clients(ranks: list[dict]) -> str:
+def clients_of(ranks: list[dict]) -> str:
+    """`clients 4-6, 9` for those of these ranks; empty if they had none."""
     clients = [k for r in ranks for k in r["clients"]]
     return f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}" if clients else ""
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -77,6 +77,13 @@ class Partition:
     @cached_property
     def _starts(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.client_sizes)])
+
+    def without(self, clients: Sequence[int]) -> "Partition":
+        """What is left when these clients, whose numbers stay theirs, are gone with their rows."""
+        counts = self.counts.copy()
+        counts[:, list(clients)] = 0
+        left = self.client_of_row[~np.isin(self.client_of_row, list(clients))]
+        return replace(self, client_of_row=left, counts=counts)
 
     def digest(self) -> str:
         """SHA-256 of who holds what: a checkpoint continues only on the same partition."""

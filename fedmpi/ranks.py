@@ -26,6 +26,9 @@ from fedmpi import signals, worlds  # noqa: E402
 from fedmpi.errors import UserError  # noqa: E402
 
 if not MPI.Is_initialized():
+    if worlds.survives_failures():
+        # Between hosts these two return wrong sums after a rank has died.
+        os.environ.setdefault("OMPI_MCA_coll", "^han,adapt")
     if (doubt := worlds.doubt(MPI.get_vendor()[0])) is not None:
         print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
     MPI.Init_thread(MPI.THREAD_FUNNELED)
@@ -38,6 +41,7 @@ FIRST_NAP, LONGEST_NAP = 0.00005, 0.001
 LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
+_without_finalize = False
 ROLL_CALL, PRESENT = 7001, 7002
 
 
@@ -83,6 +87,10 @@ class Ranks:
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.is_server = self.rank == SERVER
+        self.numbers = list(range(self.size))
+        """What each rank was when the job began: others may have died since (survivors.py)."""
+        self.posted: list[MPI.Request] | None = None
+        """Where a rank may die: the messages under way, whose memory must then stay."""
         self.stall_timeout = stall_timeout
         self.bytes_handed = 0
         self.seconds_waited = 0.0
@@ -124,29 +132,36 @@ class Ranks:
     def Iallreduce(self, buffer: Any) -> MPI.Request:
         """Sum `buffer` over the ranks, in place."""
         self.bytes_handed += buffer.nbytes
-        return self.comm.Iallreduce(MPI.IN_PLACE, buffer)
+        return self._post(self.comm.Iallreduce(MPI.IN_PLACE, buffer))
 
     def Ireduce(self, buffer: Any) -> MPI.Request:
         """Sum `buffer` over the ranks; the server's holds the sum."""
         self.bytes_handed += buffer.nbytes
         if self.is_server:
-            return self.comm.Ireduce(MPI.IN_PLACE, buffer, root=SERVER)
-        return self.comm.Ireduce(buffer, None, root=SERVER)
+            return self._post(self.comm.Ireduce(MPI.IN_PLACE, buffer, root=SERVER))
+        return self._post(self.comm.Ireduce(buffer, None, root=SERVER))
 
     def Ibcast(self, buffer: Any) -> MPI.Request:
         """Copy the server's `buffer` to every rank's."""
         self.bytes_handed += buffer.nbytes
-        return self.comm.Ibcast(buffer, root=SERVER)
+        return self._post(self.comm.Ibcast(buffer, root=SERVER))
 
     def Igatherv(self, part: Any, whole: Any, counts: list[int] | None) -> MPI.Request:
         """Lay the ranks' parts one after the other in the server's `whole`."""
         self.bytes_handed += part.nbytes
-        return self.comm.Igatherv(part, [whole, counts] if self.is_server else None, root=SERVER)
+        to = [whole, counts] if self.is_server else None
+        return self._post(self.comm.Igatherv(part, to, root=SERVER))
 
     def Iscatterv(self, whole: Any, counts: list[int] | None, part: Any) -> MPI.Request:
         """Cut the server's `whole` into the ranks' parts."""
         self.bytes_handed += part.nbytes
-        return self.comm.Iscatterv([whole, counts] if self.is_server else None, part, root=SERVER)
+        of = [whole, counts] if self.is_server else None
+        return self._post(self.comm.Iscatterv(of, part, root=SERVER))
+
+    def _post(self, request: MPI.Request) -> MPI.Request:
+        if self.posted is not None:
+            self.posted = [*filter(None, self.posted), request]  # without those that are done
+        return request
 
     def wait(self, request: MPI.Request) -> None:
         """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
@@ -229,11 +244,27 @@ class Ranks:
         return sorted(missing)
 
     def _stall(self, missing: list[int]) -> StallError:
-        names = ", ".join(map(str, missing)) or "none (all answered)"
+        names = ", ".join(str(self.numbers[rank]) for rank in missing) or "none (all answered)"
         return StallError(
             f"no progress for {self.stall_timeout:g} s (--stall-timeout). Ranks missing from the "
             f"exchange: {names}. What was saved stands: go on with --resume."
         )
+
+
+def end_without_finalize() -> None:
+    """Let `run` end this process without MPI_Finalize.
+
+    Where a rank has died, or dies just then, Open MPI's waits in it for ever, now and then.
+    """
+    global _without_finalize
+    _without_finalize = True
+
+
+def died(error: BaseException) -> bool:
+    """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
+    if not (isinstance(error, MPI.Exception) and worlds.survives_failures()):
+        return False
+    return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -261,6 +292,10 @@ def run(main: Callable[[], int | None]) -> None:
         time.sleep(1.0 if _told(error) else GRACE)
         MPI.COMM_WORLD.Abort(code)
         os._exit(code)  # MPICH's Abort may return here before the launcher kills us
+    if _without_finalize:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -270,9 +305,11 @@ def _told(error: BaseException) -> bool:
     if size > 1 and sys.platform == "linux" and not _first_here():
         return False
     where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
-    if not isinstance(error, UserError | KeyboardInterrupt):
-        traceback.print_exception(error)
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    if died(error):
+        text = "another rank of this job has died. Start it again, with --resume if it had saved."
+    elif not isinstance(error, UserError | KeyboardInterrupt):
+        traceback.print_exception(error)
     print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
     return True
 

@@ -109,6 +109,7 @@ INSTEAD = {
     "--method": "use --methods",
     "--seed": "use --seeds",
     "--resume": "it goes on by itself",
+    "--on-client-failure": "a run of many ends with its ranks, and is tried again",
     "--fold": "that is for fedmpi.tune",
 }
 
@@ -160,7 +161,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     a = parser().parse_args(sys.argv[1:])
     grid = {name: vars(a).pop(name) for name in OF_THE_GRID}
     a.setting = a.method = a.seed = a.fold = None
-    a.resume = False
+    a.resume, a.on_client_failure = False, "end"
     quick = grid["quick"]
     request = Request(
         options=a,

@@ -40,6 +40,7 @@ class Server:
         exchange: Exchange,
         folder: RunFolder,
         partition: Partition,
+        lost: list[dict] | None = None,
     ) -> None:
         self.config, self.method, self.model = config, method, model
         self.exchange, self.folder, self.groups = exchange, folder, partition.groups
@@ -56,6 +57,8 @@ class Server:
         self.measured: dict[str, float] = {}
         """What was chosen by measuring: kept in config.json and in checkpoints, for a resume."""
         self.seconds_before = 0.0
+        self.lost: list[dict] = [] if lost is None else lost
+        """The client ranks that the run went on without (survivors.py)."""
 
     def start_clock(self) -> None:
         """The rounds begin now."""
@@ -97,6 +100,7 @@ class Server:
         if weights is not None:
             row |= {f"weight/{g}": float(w) for g, w in zip(self.groups, weights, strict=True)}
         row |= self.add_client_weights(t)
+        risks = risks[~np.isnan(risks)]  # a group that lost all its rows has none
         row |= {"worst": float(risks.max()), "best": float(risks.min())}
         row |= {"average": float(risks.mean())}
         row |= {
@@ -164,6 +168,7 @@ class Server:
             "science": json.dumps(self.science),
             "partition": self.partition_digest,
             "measured": self.measured,
+            "lost": json.dumps(self.lost),
         }
         checkpoint.save(self.folder, state)
         self.saved.append(t)

@@ -21,6 +21,10 @@ by a rank of its own:
     mpirun -n 9 python -m fedmpi.train --dataset csv:loans.csv --client bank --target paid ...
     mpirun -n 9 python -m fedmpi.train --dataset csv:banks/ --target paid --group sex
 
+With Open MPI 5, going on without the clients of a rank that dies (docs/survival.md):
+
+    mpirun --with-ft ulfm -n 6 python -m fedmpi.train --dataset adult --on-client-failure continue
+
 Across nodes, with Open MPI and with MPICH:
 
     mpirun --hostfile hostfiles/openmpi.txt -n 41 python -m fedmpi.train --dataset adult
@@ -51,7 +55,8 @@ def main() -> int:
         if not ranks:
             signals.wait_for_the_round()
         finished, error = train(ranks, config) if ranks else (None, None)
-        error = world.bcast(error)
+        if ranks is not world:
+            error = world.bcast(error)
         if error:
             raise error
     if world.is_server:
@@ -64,9 +69,15 @@ def main() -> int:
 
 def read_command_line(world: Ranks):
     """The configuration."""
+    from fedmpi import methods
     from fedmpi.config import resolve
 
-    return resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
+    config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
+    if config.on_client_failure != "end":
+        from fedmpi.survivors import refuse
+
+        refuse(config, methods.find(config.method).single_client, world)
+    return config
 
 
 def fingerprint_of_owners(world: Ranks, config) -> str:

@@ -41,20 +41,32 @@ class Training:
     def run(self) -> None:
         """Train from round `done + 1` to `rounds`; every rank ends with the same theta."""
         self.equal_at = self.done
-        self.exchange.send_first_weights()
+        self.begin_rounds()
         for t in range(self.done + 1, self.rounds + 1):
             evaluate = t % self.eval_every == 0 or t in (1, self.rounds)
-            self.one_round(t, evaluate)
-            split = self.look_at_ranks(t) if evaluate else None
+            split = self.whole_round(t, evaluate)
             if self.server:
                 self.server.end_round(t, split)
             if self.exchange.asked_to_stop and t < self.rounds:
                 self.stop(t)
-        self.exchange.receive_weights()  # those that answered the last report; nobody uses them
+        self.end_rounds()
         if not torch.isfinite(self.model.theta.sum()):
             if self.server:
                 self.server.keep_history()
             raise AgreedError(f"round {self.rounds}: theta is not finite. {self.advice()}")
+
+    def begin_rounds(self) -> None:
+        """What comes before the first of them."""
+        self.exchange.send_first_weights()
+
+    def end_rounds(self) -> None:
+        """What is left after the last: the weights that answered its report; nobody uses them."""
+        self.exchange.receive_weights()
+
+    def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
+        """Round `t` and, where it is to be evaluated, a look at the ranks after it."""
+        self.one_round(t, evaluate)
+        return self.look_at_ranks(t) if evaluate else None
 
     def one_round(self, t: int, evaluate: bool) -> None:
         """One round of Algorithm 1; the exchange overlaps with the clients' passes."""
@@ -116,7 +128,8 @@ class Training:
             self.equal_at = t
             return
         usual = values[np.argmax(counts)] if counts.max() > 1 else checksums[0]
-        odd = ", ".join(str(rank) for rank in np.flatnonzero(checksums != usual))
+        different = np.flatnonzero(checksums != usual)
+        odd = ", ".join(str(self.ranks.numbers[rank]) for rank in different)
         assert self.server
         raise UserError(
             f"round {t}: theta is not the same on all ranks, as it still was at round "

@@ -36,6 +36,7 @@ INSTEAD = {
     "--limit-test": "test rows have no part in tuning",
     "--tuned": "that is what comes out",
     "--resume": "it goes on by itself",
+    "--on-client-failure": "a run of many ends with its ranks, and is tried again",
 }
 
 
@@ -108,7 +109,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
 
     a = parser().parse_args(sys.argv[1:])
     a.fold = a.tuned = a.limit_test = None
-    a.resume = False
+    a.resume, a.on_client_failure = False, "end"
     a.setting = (a.setting or "ESG").upper()
     a.clients = a.clients or DEFAULT_CLIENTS
     given = {name: vars(a).pop(name) for name in ("criterion", "folds", "grid", "at_once")}

@@ -41,6 +41,11 @@ def doubt(vendor: str, environment: Mapping[str, str] = os.environ) -> str | Non
     return "srun --mpi=pmix, but most MPICH do not speak PMIx. If it ends here: srun --mpi=pmi2."
 
 
+def survives_failures(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a job of Open MPI's that goes on when a rank dies: mpirun --with-ft ulfm."""
+    return environment.get("OMPI_MCA_mpi_ft_enable", "") in ("1", "true", "yes")
+
+
 def place(environment: Mapping[str, str] = os.environ) -> int:
     """This process's number among those that the launcher started: the first one speaks."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):

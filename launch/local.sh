@@ -10,6 +10,9 @@
 # If the job dies, it says which clients were lost and how to go on; --retries N goes on by itself,
 # from the last checkpoint, at most N times.
 #
+# With --mpi openmpi and --on-client-failure continue the run goes on without the clients of a rank
+# that dies.
+#
 # Paths are relative to where you stand, and runs/ is written there; the data is kept in data/ of
 # the clone unless --data-dir says otherwise. The options of fedmpi.train:
 #
@@ -21,7 +24,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
 FEDMPI_COMMAND=$(printf '%q ' "$0" "$@") # what to type again, for the lines that say how to go on
 export FEDMPI_COMMAND=${FEDMPI_COMMAND% }
-ranks=41 retries=0 mpi=${FEDMPI_MPI:-mpich} dataset="" data_dir="" states=()
+ranks=41 retries=0 mpi=${FEDMPI_MPI:-mpich} dataset="" data_dir="" states=() flags=()
 train=()
 while (($#)); do
     case $1 in
@@ -44,6 +47,9 @@ while (($#)); do
                 --data-dir=*) data_dir=${1#*=} ;;
                 --states) states=(--states "${2:-}") ;;
                 --states=*) states=("$1") ;;
+                # Without this Open MPI's mpirun ends the job when a rank dies.
+                --on-client-failure) [[ ${2:-} == continue ]] && flags=(--with-ft ulfm) ;;
+                --on-client-failure=continue) flags=(--with-ft ulfm) ;;
             esac
             train+=("$1")
             ;;
@@ -80,6 +86,7 @@ case $dataset in
 esac
 
 [[ $PWD -ef $fedmpi_root ]] && venv=${venv##*/}
-job=("$venv/bin/mpirun" -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
+[[ $mpi == openmpi ]] || flags=() # train itself says that it cannot be
+job=("$venv/bin/mpirun" ${flags[@]+"${flags[@]}"} -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
 say "running$(printf ' %q' ${mpi_environment[@]+"${mpi_environment[@]}"} "${job[@]}")"
 exec "$venv/bin/python" -m fedmpi.watch --retries "$retries" -- "${job[@]}" </dev/null

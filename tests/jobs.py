@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +41,16 @@ class Job:
     """
 
     def __init__(
-        self, arguments: list[str], log: Path, watch: list[str] | None = None, ranks: int = 3
+        self,
+        arguments: list[str],
+        log: Path,
+        watch: list[str] | None = None,
+        ranks: int = 3,
+        flags: Sequence[str] = (),
     ) -> None:
         train = [sys.executable, "-m", "fedmpi.train", *arguments]
         under = [] if watch is None else [sys.executable, "-m", "fedmpi.watch", *watch, "--"]
-        mpirun = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+        mpirun = ["mpirun", *flags, "-n", str(ranks)] if ranks > 1 else []
         self.log = log
         with open(log, "wb") as file:
             self.process = subprocess.Popen(

@@ -7,7 +7,7 @@ import sys
 import pytest
 from runs import REPOSITORY
 
-from fedmpi.worlds import apart, doubt, place
+from fedmpi.worlds import apart, doubt, place, survives_failures
 
 STEP = {"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 BATCH = {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
@@ -62,3 +62,8 @@ def test_mpich_under_srun_with_pmix_is_doubted_before_it_starts():
     assert doubt("MPICH", pmix | {"PMIX_RANK": "1"}) is None  # one of them speaks
     assert doubt("Open MPI", pmix) is doubt("MPICH", STEP) is doubt("MPICH", {}) is None
     assert doubt("MPICH", pmix | {"PMI_RANK": "0"}) is None
+
+
+def test_a_job_that_survives_failures_is_known():
+    assert survives_failures({"OMPI_MCA_mpi_ft_enable": "1"})
+    assert not survives_failures({}) and not survives_failures({"OMPI_MCA_mpi_ft_enable": "0"})

@@ -34,15 +34,18 @@ class AFL(Method):
 
     def start(self, counts: np.ndarray) -> None:
         sizes = counts.sum(axis=0)
-        self.shares = counts / sizes
+        self.shares = counts / np.maximum(sizes, 1)
         self.lambda_ = sizes / sizes.sum()
+        self.held = sizes > 0  # all, until clients are lost
 
     def weights(self) -> np.ndarray:
         return self.lambda_
 
     def update_weights(self, risks: np.ndarray) -> None:
         c = self.config
-        self.lambda_ = ascend(self.lambda_, risks, c.lr_mu, 0.0, c.adversary)
+        self.lambda_[self.held] = ascend(
+            self.lambda_[self.held], risks[self.held], c.lr_mu, 0.0, c.adversary
+        )
 
     def group_weights(self) -> np.ndarray:
         return self.shares @ self.lambda_

@@ -48,13 +48,16 @@ class FedMinMax(Method):
     def start(self, counts: np.ndarray) -> None:
         self.rho = counts.sum(axis=1) / counts.sum()
         self.mu = self.rho.copy()
+        self.held = self.rho > 0  # all, until clients are lost
 
     def weights(self) -> np.ndarray:
-        return self.mu / self.rho
+        return np.divide(self.mu, self.rho, out=np.zeros_like(self.mu), where=self.held)
 
     def update_weights(self, risks: np.ndarray) -> None:
         c = self.config
-        self.mu = ascend(self.mu, risks, c.lr_mu, c.epsilon, c.adversary)
+        self.mu[self.held] = ascend(
+            self.mu[self.held], risks[self.held], c.lr_mu, c.epsilon, c.adversary
+        )
 
     def group_weights(self) -> np.ndarray:
         return self.mu

@@ -38,7 +38,7 @@ class LocalFedMinMax(Method):
 
     def update_weights(self, risks: np.ndarray) -> None:
         c = self.config
-        floor = c.epsilon / len(self.mu)
+        floor = c.epsilon / np.count_nonzero(self.held.any(axis=1))
         self.mu[self.held] = ascend(
             self.mu[self.held], risks[self.held], c.lr_mu, floor, c.adversary
         )

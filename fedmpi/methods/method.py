@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from fedmpi.flat import FlatModel
 
 
+def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:
+    """`weights` of those who are left, for which `anew` is above 0, scaled to sum to one."""
+    left = np.where(anew > 0, weights, 0.0)
+    return left / left.sum() if left.sum() > 0 else anew
+
+
 class Method:
     """One federated method. A subclass, in a file of its own, overrides what differs.
 
@@ -74,6 +80,18 @@ class Method:
         """Put back what `state` gave."""
         for name, value in state.items():
             setattr(self, name, np.array(value))
+
+    def lose(self, counts: np.ndarray) -> None:
+        """Go on without clients that were lost: in `counts` they have no rows.
+
+        What `state` gives is taken for weights that sum to one: those of the lost, and of groups
+        that nobody has any more, become 0, the others are scaled to sum to one again. Where they
+        were all 0 they begin anew. A method that keeps anything else overrides this.
+        """
+        before = {name: np.array(value) for name, value in self.state().items()}
+        self.start(counts)
+        anew = {name: np.array(value) for name, value in self.state().items()}
+        self.restore({name: among_the_rest(before[name], anew[name]) for name in before})
 
     # The clients' part.
 

@@ -47,7 +47,8 @@ class TERM(Method):
         self.tilted = self.share
 
     def update_weights(self, risks: np.ndarray) -> None:
-        exponent = np.log(self.share) + self.config.tilt * risks
+        with np.errstate(divide="ignore"):  # a client that was lost has no share
+            exponent = np.log(self.share) + self.config.tilt * risks
         unscaled = np.exp(exponent - exponent.max())  # the maximum out, so that none overflows
         self.tilted = unscaled / unscaled.sum()
 

@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from fedmpi import methods
+from fedmpi.config import resolve
 from fedmpi.errors import UserError
 from fedmpi.ranks import AgreedError
 
@@ -67,3 +69,66 @@ def test_a_run_that_diverges_says_so(run, tmp_path, dtype, method, options, culp
     last = int(re.match(r"round (\d+):", message)[1])
     assert rounds == ([1] if "eval_every" in options else list(range(1, last)))
     assert not (tmp_path / "run0" / "result.json").exists()
+
+
+COUNTS = np.array([[30, 10, 0, 0], [0, 10, 20, 0], [0, 0, 0, 30]])
+
+
+@pytest.fixture
+def started():
+    """A method's part of the server, with three groups on four clients."""
+
+    def start(name: str):
+        options = ["--dataset", "synthetic", "--method", name, "--clients", "4"]
+        method = methods.find(name)(resolve(options, 1, one_process=True))
+        method.start(COUNTS)
+        return method
+
+    return start
+
+
+def without(*clients: int) -> np.ndarray:
+    counts = COUNTS.copy()
+    counts[:, clients] = 0
+    return counts
+
+
+def test_weights_of_lost_clients_go_and_the_others_keep_their_proportions(started):
+    method = started("afl")
+    method.restore({"lambda_": np.array([0.5, 0.1, 0.1, 0.3])})
+    method.lose(without(0))
+    np.testing.assert_allclose(method.lambda_, [0, 0.2, 0.2, 0.6])
+    method.update_weights(np.array([9.0, 0.1, 0.2, 0.3]))  # the risk of one who is lost is nothing
+    assert method.lambda_[0] == 0 and method.lambda_.sum() == pytest.approx(1)
+
+
+def test_a_group_that_nobody_has_any_more_leaves_the_game(started):
+    method = started("fedminmax")
+    method.restore({"mu": np.array([0.2, 0.3, 0.5])})
+    method.lose(without(3))
+    np.testing.assert_allclose(method.mu, [0.4, 0.6, 0])
+    np.testing.assert_allclose(method.weights(), [0.4 / (40 / 70), 0.6 / (30 / 70), 0])
+    method.update_weights(np.array([1.0, 1.1, np.nan]))
+    assert method.mu[2] == 0 and method.mu.sum() == pytest.approx(1)
+
+
+def test_the_floor_of_cells_is_of_the_clients_that_are_left(started):
+    method = started("localfedminmax")
+    method.lose(without(0, 1))
+    assert method.mu[:2].sum() == 0 and method.mu.sum() == pytest.approx(1)
+    method.update_weights(np.where(COUNTS.T == 20, 1e6, 0.0))
+    assert method.mu[3, 2] == pytest.approx(method.config.epsilon / 2)
+
+
+def test_where_only_the_lost_had_weight_it_begins_anew(started):
+    method = started("afl")
+    method.restore({"lambda_": np.array([1.0, 0, 0, 0])})
+    method.lose(without(0))
+    np.testing.assert_allclose(method.lambda_, [0, 2 / 7, 2 / 7, 3 / 7])
+
+
+def test_shares_of_term_are_of_the_clients_that_are_left(started):
+    method = started("term")
+    method.lose(without(3))
+    method.update_weights(np.array([0.5, 0.5, 0.5, 0.0]))
+    np.testing.assert_allclose(method.weights(), [3 / 7, 2 / 7, 2 / 7, 0])
