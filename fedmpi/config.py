@@ -25,6 +25,7 @@ from fedmpi.partition import OWNED, SETTINGS
 from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
+REDUCTIONS = ("auto", "flat", "hierarchical")
 TILT_LEVELS = ("client", "sample")
 DEFAULT_CLIENTS = 40
 LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
@@ -73,6 +74,7 @@ class Config:
     micro_batch: int
     checkpoint_every: str
     stall_timeout: float
+    reduce: str
     tuned: str | None
     data_dir: str
     output: str
@@ -114,6 +116,7 @@ NOT_SCIENCE = (
     "micro_batch",
     "checkpoint_every",
     "stall_timeout",
+    "reduce",
     "tuned",
     "data_dir",
     "output",
@@ -186,6 +189,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
     g.add_argument("--micro-batch", type=int, help="rows of one pass (as suits the model)")
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
+    text = "how changes of theta are summed: auto, flat, or hierarchical: within hosts first (auto)"
+    g.add_argument("--reduce", default="auto", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
 
@@ -339,6 +344,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "tilt_level": TILT_LEVELS,
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
+        "reduce": REDUCTIONS,
         "progress": ("auto", "bar", "lines", "none"),
     }
     models.check_name(a.model)

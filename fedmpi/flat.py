@@ -23,7 +23,9 @@ class FlatModel:
         device: torch.device,
         scalars: int,
         scale: dict[str, list[float]] | None = None,
+        buffer: np.ndarray | None = None,
     ) -> None:
+        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where."""
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
             torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
@@ -32,10 +34,18 @@ class FlatModel:
         self._parameters = parameters = list(module.parameters())
         self.size = sum(p.numel() for p in parameters)
         self.theta = torch.empty(self.size, dtype=dtype, device=device)
-        self.sums = torch.zeros(self.size + scalars, dtype=dtype, device=device)
+        if device.type == "cpu" and buffer is not None:
+            self.sums = torch.from_numpy(buffer)
+        else:
+            self.sums = torch.zeros(self.size + scalars, dtype=dtype, device=device)
         self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
         # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
-        self.host_sums = self.sums if device.type == "cpu" else self.sums.cpu().pin_memory()
+        if device.type == "cpu":
+            self.host_sums = self.sums
+        elif buffer is None:
+            self.host_sums = self.sums.cpu().pin_memory()
+        else:
+            self.host_sums = torch.from_numpy(buffer)
         self.buffer: np.ndarray = self.host_sums.numpy()
         layers = layers_of(module) or []
         # The gradient of weights, a product that sums over rows, is the faster the longer the
@@ -101,6 +111,14 @@ class FlatModel:
         """Bring what MPI has summed back to the device."""
         if self.host_sums is not self.sums:
             self.sums.copy_(self.host_sums)
+
+    def drop_sums(self) -> None:
+        """Let go of the memory of the sums: there are no more rounds."""
+        self.sums = self.host_sums = self.change = self.scalars = self.theta[:0]
+        self.buffer = self.buffer[:0].copy()
+        self._into_change = []
+        for p in self._parameters:
+            p.grad = None
 
     def checksum(self) -> int:
         """A sum of theta's bits: equal on all ranks, if theta is."""

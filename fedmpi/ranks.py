@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import mpi4py
 
@@ -19,6 +19,10 @@ import mpi4py
 mpi4py.rc.thread_level = "funneled"
 # Started below: a library that does not fit its launcher may end the process without a good word.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+
+# Open MPI's component for windows over UCX fails, with an error on the screen, where there is no
+# such network; ours are of shared memory alone.
+os.environ.setdefault("OMPI_MCA_osc", "^ucx")
 
 from mpi4py import MPI  # noqa: E402
 
@@ -39,6 +43,12 @@ LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
 ROLL_CALL, PRESENT = 7001, 7002
+
+
+class Waited(Protocol):
+    """What can be waited for: MPI's requests, and others that can be tested as these are."""
+
+    def Test(self) -> bool: ...
 
 
 class AgreedError(UserError):
@@ -148,7 +158,7 @@ class Ranks:
         self.bytes_handed += part.nbytes
         return self.comm.Iscatterv([whole, counts] if self.is_server else None, part, root=SERVER)
 
-    def wait(self, request: MPI.Request) -> None:
+    def wait(self, request: Waited) -> None:
         """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
         if request.Test():
             return
