@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -91,7 +91,7 @@ class Hierarchical:
     def __init__(self, ranks: Ranks, length: int, dtype: str, host: int) -> None:
         self.ranks = ranks
         shared = ranks.comm.Split_type(MPI.COMM_TYPE_SHARED, key=ranks.rank)
-        self.node = node = shared.Split(host, ranks.rank)
+        self.node = node = cast(MPI.Intracomm, shared.Split(host, ranks.rank))
         shared.Free()
         self.me, self.size = node.Get_rank(), node.Get_size()
         first = self.me == 0
@@ -111,10 +111,8 @@ class Hierarchical:
         size = bytes_needed(length, dtype.itemsize, self.size, first=self.me == 0)
         self.window = MPI.Win.Allocate_shared(size, 1, info, self.node)
         info.Free()
-        parts = [
-            np.frombuffer(self.window.Shared_query(place)[0], dtype=np.uint8)
-            for place in range(self.size)
-        ]
+        memory: list[Any] = [self.window.Shared_query(place)[0] for place in range(self.size)]
+        parts = [np.frombuffer(some, dtype=np.uint8) for some in memory]
         self.vectors = [part[: length * dtype.itemsize].view(dtype) for part in parts]
         self.buffer = self.vectors[self.me]
         self.total = parts[0][vector:][: length * dtype.itemsize].view(dtype)
@@ -161,7 +159,7 @@ class Hierarchical:
         self.window.Unlock_all()
         self.window.Free()
         self.node.Free()
-        if self.leaders != MPI.COMM_NULL:
+        if self.me == 0:
             self.leaders.Free()
 
 
