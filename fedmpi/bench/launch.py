@@ -30,6 +30,7 @@ def environment(python: Path) -> dict[str, str]:
 def launch(python: Path, launcher: list[str], program: list[str], timeout: float) -> dict:
     """The line that the server of a launch printed, and when the launch began."""
     command = [*launcher, str(python), *program]
+    name = " ".join(word for word in command if not word.startswith("{"))
     began = time.time()
     try:
         done = subprocess.run(
@@ -41,12 +42,12 @@ def launch(python: Path, launcher: list[str], program: list[str], timeout: float
             timeout=timeout,
         )
     except subprocess.TimeoutExpired:
-        raise UserError(f"{' '.join(command)}: not done in {timeout:g} s.") from None
+        raise UserError(f"{name}: not done in {timeout:g} s.") from None
     except OSError as error:
         raise UserError(f"{command[0]}: {error.strerror}.") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if done.returncode or not lines:
         words = done.stderr.strip().splitlines()[-1:] or ["it printed no result"]
         ours = [line for line in done.stderr.splitlines() if line.startswith("fedmpi: ")]
-        raise UserError(f"{' '.join(command)}: {(ours or words)[0]}")
+        raise UserError(f"{name}: {(ours or words)[0]}")
     return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}

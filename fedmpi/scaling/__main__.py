@@ -115,7 +115,7 @@ def read_command_line(
             f"--ranks {max(a.ranks)}: a client lives on one rank, and there are {a.clients} "
             f"clients. Add --clients {max(a.ranks)}, or leave that many ranks out."
         )
-    if max(a.groups) > a.group_rows:
+    if "groups" in a.studies and max(a.groups) > a.group_rows:
         raise UserError(f"--groups {max(a.groups)}: more than the {a.group_rows} --group-rows.")
     if a.output.exists() and not a.output.is_dir():
         raise UserError(f"--output {a.output}: is a file; name a folder.")

@@ -48,11 +48,13 @@ def _logarithmic(axes, points: list[Measured], label: str) -> None:
     ranks = [point.row.client_ranks for point in points]
     axes.set_xscale("log", base=2)
     axes.set_xticks(ranks, [str(r) for r in ranks])
-    axes.minorticks_off()
+    axes.set_xticks([], minor=True)
     axes.set_xlabel(label)
 
 
 def _times(axes, points: list[Measured], title: str) -> None:
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
     if not points:
         return
     x = [point.row.client_ranks for point in points]
@@ -65,6 +67,9 @@ def _times(axes, points: list[Measured], title: str) -> None:
     style = {"color": COLOURS["compute"], "markersize": 4, "capsize": 2}
     axes.errorbar(x, seconds, spread, fmt="o-", label="measured", **style)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+    axes.set_yticks([], minor=True)
     _logarithmic(axes, points, f"client ranks ({points[0].row.cores} cores)")
     axes.set_ylabel("seconds a round")
     axes.set_title(title, fontsize=8)
@@ -86,18 +91,10 @@ def _efficiency(axes, studies: dict[str, list[Measured]]) -> None:
 
 
 def _shares(axes, points: list[Measured]) -> None:
-    """Of the strong study, as bars that add up to the round."""
-    if not points:
-        return
-    bottom = [0.0] * len(points)
-    for part, colour in COLOURS.items():
-        height = [point.share(part) for point in points]
-        axes.bar(range(len(points)), height, 0.7, bottom, color=colour, label=part)
-        bottom = [low + high for low, high in zip(bottom, height, strict=True)]
-    axes.set_xticks(range(len(points)), [str(point.row.client_ranks) for point in points])
-    axes.set_xlabel("client ranks, strong")
-    axes.set_ylabel("share of a round")
-    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
+    if points:
+        _stack(axes, points)
+        axes.set_xticks(range(len(points)), [str(point.row.client_ranks) for point in points])
+        axes.set_xlabel("client ranks, strong")
 
 
 def _growth(axes, studies: dict[str, list[Measured]]) -> None:
@@ -118,17 +115,19 @@ def _growth(axes, studies: dict[str, list[Measured]]) -> None:
 
 def _models(axes, points: list[Measured]) -> None:
     points = [point for point in points if point.row.ranks > 1]
-    for part, colour in COLOURS.items():
-        if points:
-            x = [point.row.parameters for point in points]
-            y = [getattr(point.row, part) for point in points]
-            axes.plot(x, y, "o-", color=colour, markersize=4, label=part)
     if points:
-        for point in points:
-            place = (point.row.parameters, point.row.compute)
-            axes.annotate(point.row.x, place, (0, 4), textcoords="offset points", ha="center")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("parameters")
-        axes.set_ylabel("seconds of a round")
-        axes.legend(frameon=False)
+        _stack(axes, points)
+        names = [f"{p.row.x}\n{p.row.parameters:,}\n{p.row.seconds:.3g} s" for p in points]
+        axes.set_xticks(range(len(points)), names)
+        axes.set_xlabel("model, parameters, seconds a round")
+
+
+def _stack(axes, points: list[Measured]) -> None:
+    """Shares as bars that add up to the round."""
+    bottom = [0.0] * len(points)
+    for part, colour in COLOURS.items():
+        height = [point.share(part) for point in points]
+        axes.bar(range(len(points)), height, 0.7, bottom, color=colour, label=part)
+        bottom = [low + high for low, high in zip(bottom, height, strict=True)]
+    axes.set_ylabel("share of a round")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))

@@ -8,17 +8,18 @@ from fedmpi.scaling.fit import BETWEEN, Cluster, Fit, fit, layout_of, predict
 from fedmpi.scaling.table import Measured, Row, markdown, medians, tables
 
 UNITS = {
-    "alpha": ("latency of a stage, within a host", 1e6, "µs"),
-    "beta": ("time of a byte of θ, within a host", 1e9, "ns"),
-    "alpha'": ("latency of a stage, between hosts", 1e6, "µs"),
-    "beta'": ("time of a byte of θ, between hosts", 1e9, "ns"),
+    "alpha": ("α", "latency of a stage, within a host", 1e6, "µs"),
+    "beta": ("β", "time of a byte of θ, within a host", 1e9, "ns"),
+    "alpha'": ("α'", "latency of a stage, between hosts", 1e6, "µs"),
+    "beta'": ("β'", "time of a byte of θ, between hosts", 1e9, "ns"),
 }
 
 
 def page(head: str, rows: list[Row], cluster: Cluster, nodes: int, rows_per_rank: int) -> str:
     """The whole file."""
     text = ["# Scaling", "", head, "", *tables(rows)]
-    every = medians(rows)
+    # But for those of `reduce`: half of them are of the kind of sum that a run would not take.
+    every = medians([row for row in rows if row.study != "reduce"])
     found = fit([layout_of(point) for point in every], [point.row.seconds for point in every])
     text += ["## The model", ""]
     if found is None:
@@ -32,10 +33,9 @@ def page(head: str, rows: list[Row], cluster: Cluster, nodes: int, rows_per_rank
 def _constants(found: Fit, points: int) -> list[str]:
     lines = []
     for name, value in found.constants.items():
-        what, factor, unit = UNITS.get(name, ("", 1e6, "µs"))
-        if not what:
-            what = f"computation of a row, model of {name.split()[-1]} parameters"
-        lines.append([name.split()[0], what, f"{value * factor:.4g} {unit}"])
+        row = f"computation of a row, model of {name.split()[-1]} parameters"
+        letter, what, factor, unit = UNITS.get(name, ("γ", row, 1e6, "µs"))
+        lines.append([letter, what, f"{value * factor:.4g} {unit}"])
     middle = statistics.median(abs(error) for error in found.errors)
     worst = max(abs(error) for error in found.errors)
     return [
@@ -82,7 +82,8 @@ def _prediction(
         "",
         "Assumed: cores as fast as those measured, and no slower when all of a node work at once;",
         "rows shared out evenly; sums within a node first, then between nodes, with as many stages",
-        f"as the logarithm of the nodes; no other traffic. {network}",
+        "as the logarithm of the nodes; the server beside a client rank on a core, at no cost; no",
+        f"other traffic. {network}",
         "",
         *markdown(head, lines),
     ]

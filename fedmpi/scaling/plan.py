@@ -91,7 +91,7 @@ def _models(a: argparse.Namespace) -> list[Point]:
 
 
 def _groups(a: argparse.Namespace) -> list[Point]:
-    of_file = ("--target", "y", "--group", "g", "--model", "mlp", "--clients", "4")
+    of_file = ("--target", "y", "--group", "g", "--drop", "g", "--model", "mlp", "--clients", "4")
     common = (*of_file, "--method", "fedminmax", *_data_dir(a))
     return [
         Point("groups", str(g), _few(a), ("--dataset", f"csv:{groups_file(a, g)}", *common))
