@@ -4,10 +4,12 @@ import csv
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from runs import launcher
 
+from fedmpi.bench.launch import launch
 from fedmpi.errors import UserError
 from fedmpi.scaling.__main__ import launcher as chosen_launcher
 from fedmpi.scaling.__main__ import read_command_line
@@ -170,6 +172,17 @@ def test_made_groups_are_as_many_as_asked_for(tmp_path):
 def test_bad_options_are_named(arguments, words):
     with pytest.raises(UserError, match=words):
         read_command_line(arguments)
+
+
+def test_a_launch_that_takes_too_long_is_ended_by_term(tmp_path):
+    """So that a launcher can end its ranks."""
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(open("
+    program += f"{str(tmp_path / 'ended')!r}, 'w').close())); time.sleep(60)"
+    with pytest.raises(UserError, match="not done in 3 s"):
+        launch(Path(sys.executable), [], ["-c", program], timeout=3)
+    assert (tmp_path / "ended").exists()
+    with pytest.raises(UserError, match="no-such-mpirun: No such file"):
+        launch(Path(sys.executable), ["no-such-mpirun"], [], timeout=3)
 
 
 @pytest.mark.launch

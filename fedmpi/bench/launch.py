@@ -27,27 +27,40 @@ def environment(python: Path) -> dict[str, str]:
     }
 
 
+def end(process: subprocess.Popen) -> None:
+    """By TERM first: a launcher that is killed leaves its ranks behind."""
+    process.terminate()
+    try:
+        process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
 def launch(python: Path, launcher: list[str], program: list[str], timeout: float) -> dict:
     """The line that the server of a launch printed, and when the launch began."""
     command = [*launcher, str(python), *program]
     name = " ".join(word for word in command if not word.startswith("{"))
     began = time.time()
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             env=environment(python),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout,
         )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{name}: not done in {timeout:g} s.") from None
     except OSError as error:
         raise UserError(f"{command[0]}: {error.strerror}.") from None
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if done.returncode or not lines:
-        words = done.stderr.strip().splitlines()[-1:] or ["it printed no result"]
-        ours = [line for line in done.stderr.splitlines() if line.startswith("fedmpi: ")]
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        end(process)
+        raise UserError(f"{name}: not done in {timeout:g} s.") from None
+    lines = [line for line in out.splitlines() if line.startswith(MARK)]
+    if process.returncode or not lines:
+        words = err.strip().splitlines()[-1:] or ["it printed no result"]
+        ours = [line for line in err.splitlines() if line.startswith("fedmpi: ")]
         raise UserError(f"{name}: {(ours or words)[0]}")
     return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
