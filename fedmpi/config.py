@@ -25,6 +25,7 @@ from fedmpi.partition import OWNED, SETTINGS
 from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
+REDUCTIONS = ("auto", "flat", "hierarchical")
 TILT_LEVELS = ("client", "sample")
 ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
@@ -75,6 +76,7 @@ class Config:
     checkpoint_every: str
     stall_timeout: float
     on_client_failure: str
+    reduce: str
     tuned: str | None
     data_dir: str
     output: str
@@ -117,6 +119,7 @@ NOT_SCIENCE = (
     "checkpoint_every",
     "stall_timeout",
     "on_client_failure",
+    "reduce",
     "tuned",
     "data_dir",
     "output",
@@ -191,6 +194,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
     text = "end, or continue with the others: needs Open MPI's mpirun --with-ft ulfm (end)"
     g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
+    text = "how changes of theta are summed: auto, flat, or hierarchical: within hosts first (auto)"
+    g.add_argument("--reduce", default="auto", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
 
@@ -344,6 +349,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "tilt_level": TILT_LEVELS,
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
+        "reduce": REDUCTIONS,
         "progress": ("auto", "bar", "lines", "none"),
         "on_client_failure": ON_CLIENT_FAILURE,
     }

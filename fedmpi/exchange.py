@@ -2,7 +2,7 @@
 
     report            losses at theta   clients → server   Ireduce, or Igatherv per client
     receive_weights   weights           server → clients   Ibcast, or Iscatterv per client
-    sum_changes       change of theta   all ↔ all          Iallreduce, in place
+    sum_changes       change of theta   all ↔ all          Iallreduce, or as fedmpi.reduction has it
 
 The first two are under way while the clients' backward passes run, and are waited for where their
 content is first needed. Nothing else travels in a round, but that an evaluated one ends with the
@@ -18,6 +18,7 @@ from fedmpi import signals
 from fedmpi.flat import FlatModel
 from fedmpi.methods.method import Method
 from fedmpi.ranks import Ranks
+from fedmpi.reduction import Flat, Hierarchical
 
 
 class Exchange:
@@ -33,6 +34,7 @@ class Exchange:
         ranks: Ranks,
         method: Method,
         model: FlatModel,
+        reduction: Flat | Hierarchical,
         groups: tuple[str, ...],
         hosted: int,
         total_rows: int,
@@ -40,6 +42,8 @@ class Exchange:
         assignment: list[np.ndarray] | None = None,
     ) -> None:
         self.ranks, self.method, self.model = ranks, method, model
+        self.reduction = reduction
+        """Its buffer is the model's."""
         self.total_rows = total_rows
         self.groups = groups
         self.round, self.evaluate = 0, False
@@ -138,16 +142,16 @@ class Exchange:
         return self._weights
 
     def sum_changes(self) -> None:
-        """Sum the ranks' changes of theta: the one Allreduce, which closes the round."""
+        """Sum the ranks' changes of theta: the one reduction, which closes the round."""
         if not self._risks_are_finite:
             # Every rank then sees that the run has diverged, in the sum that they all share.
             self.model.scalars[-1] = float("nan")
         elif signals.asked():
             self.model.scalars[-1] = 1.0
         self.model.to_host()
-        request = self.ranks.Iallreduce(self.model.buffer)
+        self.reduction.start()
         self._finish_sending()
-        self.ranks.wait(request)
+        self.reduction.finish()
         self.asked_to_stop = bool(self.model.buffer[-1] > 0)
         self.model.from_host()
         if self.ranks.is_server:

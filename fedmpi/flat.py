@@ -23,7 +23,9 @@ class FlatModel:
         device: torch.device,
         scalars: int,
         scale: dict[str, list[float]] | None = None,
+        buffer: np.ndarray | None = None,
     ) -> None:
+        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where."""
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
             torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
@@ -40,17 +42,22 @@ class FlatModel:
         for p, theta in zip(parameters, self._cut(self.theta), strict=True):
             theta.copy_(p.data)
             p.data = theta
-        self.new_sums(scalars)
+        self.new_sums(scalars, buffer)
         self._into_theta = [p.data for p in parameters]
         self._dense = Dense(layers) if layers else None
 
-    def new_sums(self, scalars: int) -> None:
-        """Other memory for the change of theta and the scalars beside it."""
+    def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
+        """Other memory for the change of theta and the scalars beside it: `buffer`, on the host."""
         self.sums = self.theta.new_zeros(self.size + scalars)
+        self.host_sums = self.sums
+        if buffer is not None:
+            self.host_sums = torch.from_numpy(buffer)
+        elif self.sums.device.type != "cpu":
+            # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
+            self.host_sums = self.sums.cpu().pin_memory()
+        if self.sums.device.type == "cpu":
+            self.sums = self.host_sums
         self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
-        # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
-        on_host = self.sums.device.type == "cpu"
-        self.host_sums = self.sums if on_host else self.sums.cpu().pin_memory()
         self.buffer: np.ndarray = self.host_sums.numpy()
         self._into_change = self._cut(self.change)
         for p, change in zip(self._parameters, self._into_change, strict=True):
@@ -106,6 +113,14 @@ class FlatModel:
         """Bring what MPI has summed back to the device."""
         if self.host_sums is not self.sums:
             self.sums.copy_(self.host_sums)
+
+    def drop_sums(self) -> None:
+        """Let go of the memory of the sums: there are no more rounds."""
+        self.sums = self.host_sums = self.change = self.scalars = self.theta[:0]
+        self.buffer = self.buffer[:0].copy()
+        self._into_change = []
+        for p in self._parameters:
+            p.grad = None
 
     def checksum(self) -> int:
         """A sum of theta's bits: equal on all ranks, if theta is."""

@@ -40,6 +40,7 @@ from fedmpi.lost import RANKS
 from fedmpi.partition import Partition
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
+from fedmpi.reduction import Flat, Hierarchical, choose, reduction, room
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
 from fedmpi.server import WEIGHTS, Server
@@ -71,15 +72,28 @@ class Job:
         self.survivors = Survivors(ranks) if config.on_client_failure == "continue" else None
         self.began_with = ranks.size
         self._noted: set[int] = set()
+        self.reduction: Flat | Hierarchical | None = None
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
         try:
             training = self.begin()
             training.run()
-            return self.finish(training)
+            result = self.finish(training)
+            self._free()
+            return result
+        except AgreedError:
+            self._free()
+            raise
         finally:
             self.folder.release()
+
+    def _free(self) -> None:
+        """Give back what MPI has lent, all ranks together: a grid has many runs in one launch."""
+        if self.reduction:
+            self.model.drop_sums()
+            self.reduction.free()
+            self.reduction = None
 
     def begin(self) -> Training:
         """All that comes before the first round; every rank leaves it at the same time."""
@@ -182,7 +196,14 @@ class Job:
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
         # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
         scalars, scale = self.method.scalars + 1, self.prepared.scale
-        self.model = FlatModel(module, self.dtype, self.device, scalars, scale)
+        length = sum(p.numel() for p in module.parameters()) + scalars
+        kind = self._choose_reduction(length)
+        self.reduction = reduction(self.ranks, kind, length, c.dtype)
+        # On a GPU the model has pinned memory of its own for the sums, unless they are shared.
+        staged = self.reduction.kind == "flat" and self.device.type != "cpu"
+        buffer = None if staged else self.reduction.buffer
+        self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer)
+        self.reduction.buffer = self.model.buffer
         self.clients = None
         if len(self.my_clients):
             rows = self._load("train", self.my_rows)
@@ -198,6 +219,7 @@ class Job:
             )
 
     def _exchange(self) -> Exchange:
+        assert self.reduction
         of_server: tuple = ()
         if self.ranks.is_server:
             first = self.ranks.client_ranks[0]
@@ -207,11 +229,28 @@ class Job:
             self.ranks,
             self.method,
             self.model,
+            self.reduction,
             self.prepared.groups,
             len(self.my_clients),
             self.total_rows,
             *of_server,
         )
+
+    def _choose_reduction(self, length: int) -> str:
+        """How the changes of theta are summed; as before, where a run goes on with its ranks."""
+        rooms = self.ranks.gather(room(self.ranks, length, self.config.dtype, str(self.device)))
+
+        def decide() -> str:
+            wanted = "flat" if self.survivors else self.config.reduce
+            if self.config.resume and wanted == "auto":
+                before = self.folder.read_json("config.json").get("layout", {})
+                same = before.get("ranks") == self.ranks.size
+                wanted = before.get("reduce", wanted) if same else wanted
+            kind, note = choose(wanted, rooms or [])
+            self.notes += [note] if note else []
+            return kind
+
+        return self.ranks.on_server(decide)
 
     def _load(self, split: str, rows: np.ndarray) -> Rows:
         """This rank's own rows, copied out of the mapped files; bytes stay bytes."""
@@ -271,7 +310,7 @@ class Job:
 
     def _announce(self, placement: Placement, done: int) -> None:
         """Save and print what is about to run."""
-        assert self.server
+        assert self.server and self.reduction
         hosted: list[list[int]] = [[]] if self.ranks.size > 1 else []
         hosted += [mine.tolist() for mine in self.deal.assignment]
         processes = [(place.host, place.pid) for place in placement.places]
@@ -285,6 +324,7 @@ class Job:
             "device": str(self.device),
             "threads": self.ranks.threads,
             "waiting": waiting,
+            "reduce": self.reduction.kind,
         }
         extra = {
             "parameters": self.model.size,
@@ -309,7 +349,7 @@ class Job:
         say(facts({k: v for k, v in settings.items() if v not in (None, (), False)}))
         say(
             f"  {self.model.size:,} parameters on {self.device}, {self.ranks.threads} thread(s) "
-            f"a rank, {waiting} waits"
+            f"a rank, {waiting} waits, {self.reduction.kind} sums"
         )
         for line in placement.lines():
             say(f"  {line}")
@@ -409,6 +449,7 @@ class Job:
             rows[0] = self.deal.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
+        self.reduction = Flat(self.ranks, self.model.buffer)  # which is another one by now
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import mpi4py
 
@@ -19,6 +19,10 @@ import mpi4py
 mpi4py.rc.thread_level = "funneled"
 # Started below: a library that does not fit its launcher may end the process without a good word.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+
+# Open MPI's component for windows over UCX fails, with an error on the screen, where there is no
+# such network; ours are of shared memory alone.
+os.environ.setdefault("OMPI_MCA_osc", "^ucx")
 
 from mpi4py import MPI  # noqa: E402
 
@@ -43,6 +47,12 @@ GRACE = 5.0
 _KEPT: list[socket.socket] = []
 _without_finalize = False
 ROLL_CALL, PRESENT = 7001, 7002
+
+
+class Waited(Protocol):
+    """What can be waited for: MPI's requests, and others that can be tested as these are."""
+
+    def Test(self) -> bool: ...
 
 
 class AgreedError(UserError):
@@ -163,7 +173,7 @@ class Ranks:
             self.posted = [*filter(None, self.posted), request]  # without those that are done
         return request
 
-    def wait(self, request: MPI.Request) -> None:
+    def wait(self, request: Waited) -> None:
         """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
         if request.Test():
             return

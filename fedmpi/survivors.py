@@ -200,6 +200,11 @@ def refuse(config: Config, single_client: bool, ranks: Ranks) -> None:
     vendor = MPI.get_vendor()[0]
     if single_client:
         raise UserError(f"{FLAG}: --method {config.method} has one client, and ends with it.")
+    if config.reduce == "hierarchical":
+        raise UserError(
+            f"{FLAG}: --reduce hierarchical sums in memory that a rank would take with it; leave "
+            "it out, or use --reduce flat."
+        )
     if vendor != "Open MPI":
         raise UserError(
             f"{FLAG} needs Open MPI 5 and its mpirun --with-ft ulfm, but this Python's MPI library "

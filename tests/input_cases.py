@@ -161,6 +161,7 @@ OPTIONS = {
         "--device cuda", "--device cpu", unless=("there is a GPU", torch.cuda.is_available())
     ),
     "half precision": Case("--dtype float16", "Allowed: float32, float64"),
+    "a misspelt kind of sum": Case("--reduce hierarchic", "Did you mean 'hierarchical'"),
     "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),
     "epochs of a one-step method": Case("--method afl --local-epochs 2", "does nothing"),
     "an option of another dataset": Case("--states MA", "does nothing with --dataset csv"),

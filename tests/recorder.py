@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 import fedmpi.exchange
 import fedmpi.job
+import fedmpi.reduction
 import fedmpi.training
 from fedmpi import train
 from fedmpi.methods.fedminmax import FedMinMax
@@ -26,6 +27,7 @@ LOCAL = f"--local-epochs 1 --batch-size {BATCH}"
 RUNS = {
     "fedminmax": "",
     "fedminmax-8": "--clients 8",
+    "fedminmax-hierarchical": "--reduce hierarchical",
     "fedminmax-local": f"--method fedminmax {LOCAL}",
     "centralized": "--method centralized",
     "localfedminmax": "--method localfedminmax",
@@ -39,7 +41,7 @@ RUNS = {
 }
 
 # What a rank that is not the root gives away in each call: the first argument, or nothing.
-BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend")
+BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares")
 PICKLES = ("gather", "allgather", "allreduce")
 RECEIVES = ("Ibcast", "Iscatterv", "bcast", "scatter", "Recv")
 NOTHING = ("Get_rank", "Get_size", "Split", "Split_type", "Free", "Ibarrier", "Iprobe", "Abort")
@@ -84,6 +86,8 @@ class Log:
         elif name in PICKLES:
             value = arguments[0]
             call |= {"gives": "pickle", "type": type(value).__name__, "value": repr(value)}
+        elif name == "Allocate_shared":
+            call |= {"gives": "nothing", "size": arguments[0]}
         elif name in (*RECEIVES, *NOTHING):
             call |= {"gives": "nothing"}
         else:
@@ -110,10 +114,21 @@ class Recorder:
         return call
 
 
+class Windows:
+    """MPI.Win, for what the package uses of it: memory that the ranks of a host share."""
+
+    def __init__(self, win: type[MPI.Win], log: Log) -> None:
+        self._win, self._log = win, log
+
+    def Allocate_shared(self, size: int, unit: int, info: MPI.Info, comm: Recorder) -> MPI.Win:
+        self._log.note("Allocate_shared", (size,))
+        return self._win.Allocate_shared(size, unit, info, comm._comm)
+
+
 def follow(log: Log) -> None:
     """Let the log know where in a run it is, and of its job."""
     run, begin = fedmpi.training.Training.run, fedmpi.exchange.Exchange.begin_round
-    make = fedmpi.job.Job.__init__
+    make, start = fedmpi.job.Job.__init__, fedmpi.reduction.Hierarchical.start
 
     def run_and_tell(self):
         log.phase = "rounds"
@@ -128,6 +143,11 @@ def follow(log: Log) -> None:
         make(self, *arguments)
         log.job = self
 
+    def start_and_tell(self):
+        log.note("shares", (self.buffer,))
+        start(self)
+
+    fedmpi.reduction.Hierarchical.start = start_and_tell
     fedmpi.training.Training.run = run_and_tell
     fedmpi.exchange.Exchange.begin_round = begin_and_tell
     fedmpi.job.Job.__init__ = make_and_tell
@@ -147,14 +167,14 @@ def save(path: Path, log: Log) -> None:
 
 def main() -> None:
     out, *tables = sys.argv[1:]
-    world, log = MPI.COMM_WORLD, Log()
+    world, win, log = MPI.COMM_WORLD, MPI.Win, Log()
     ranks = Ranks(world)
     follow(log)
     for table in tables:
         for name, options in RUNS.items():
             log.begin()
             # The attribute of the module: whoever asks mpi4py for the world gets the recorder.
-            MPI.COMM_WORLD = Recorder(world, log)
+            MPI.COMM_WORLD, MPI.Win = Recorder(world, log), Windows(win, log)
             folder = Path(out) / f"{name}-{Path(table).stem}"
             sys.argv = [
                 *("fedmpi.train", "--dataset", f"csv:{table}", "--target", "y", "--group", "g"),
@@ -164,7 +184,7 @@ def main() -> None:
                 *("--output", str(folder), *options.split()),
             ]
             train.main()
-            MPI.COMM_WORLD = world
+            MPI.COMM_WORLD, MPI.Win = world, win
             save(Path(f"{folder}-{world.rank}.npz"), log)
             ranks.meet()
 

@@ -25,8 +25,11 @@ TABLES = ("one", "two")
 OF_ITSELF = 2
 """Numbers that a rank gives of itself in an evaluated round: the seconds that it computed, and a
 sum over the bits of its theta."""
-PLACE = [("gather", "NoneType"), ("gather", "Place")]
-"""Nothing of the data, but from the first rank of a host; and where it runs."""
+PLACE = [("gather", "NoneType"), ("gather", "Room"), ("gather", "Place")]
+"""Nothing of the data, but from the first rank of a host; its shared memory, and where it runs."""
+WINDOW = [("allreduce", "int")] * 2
+"""With hierarchical sums: how many hosts there are, and that this rank has its part of a window."""
+PAGE = 4096
 OWN = ("x", "y", "group", "client", "numbers")
 REPORTS = {
     "fedminmax": "groups",
@@ -112,7 +115,8 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
         messages.append(("Ireduce", GROUPS))
     if reports in ("clients", "cells"):
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
-    messages.append(("Iallreduce", THETA + (2 if method_of(run) == "qfedavg" else 1)))
+    call = "shares" if run.endswith("-hierarchical") else "Iallreduce"
+    messages.append((call, THETA + (2 if method_of(run) == "qfedavg" else 1)))
     if evaluated:
         messages.append(("Igatherv", OF_ITSELF))
     return messages
@@ -161,7 +165,8 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
         for rank in client_ranks(run):
             given = Given.read(folder, run, rank, name)
             set_up = [(call["call"], call.get("type")) for call in given.sent("set-up")]
-            assert set_up == [*node * teams, *PLACE]
+            window = WINDOW if run.endswith("-hierarchical") else []
+            assert set_up == [*node * teams, *PLACE[:2], *window, *PLACE[2:]]
             scores = ("Ireduce", GROUPS * (1 + CLASSES**2))
             end = given.sent("end")
             assert [(call["call"], call.get("size")) for call in end[:-1]] == [scores, scores]
@@ -192,6 +197,15 @@ def test_for_fedminmax_they_do_not_depend_on_the_clients_of_the_rank_either(fold
 
     assert sizes("fedminmax") == sizes("fedminmax-8")
     assert sizes("afl") != sizes("afl-8")
+
+
+def test_a_window_has_room_for_the_change_and_no_more(folder):
+    for run in HONEST:
+        for rank in client_ranks(run):
+            calls = Given.read(folder, run, rank).calls
+            sizes = [call["size"] for call in calls if call["call"] == "Allocate_shared"]
+            assert 8 * (THETA + 1) <= PAGE
+            assert sizes == ([PAGE] if run.endswith("-hierarchical") else [])
 
 
 def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

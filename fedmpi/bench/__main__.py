@@ -29,19 +29,16 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import fedmpi
-from fedmpi.bench.rounds import MARK
+from fedmpi.bench.launch import REPOSITORY, launch
 from fedmpi.bench.table import Row, draw, write
 from fedmpi.errors import UserError
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parent.parent
 TASKS = {
     "epoch": ["--method", "fedavg", "--local-epochs", "1", "--batch-size", "100"],
     "step": ["--method", "fedminmax", "--lr-mu", "0"],
@@ -104,35 +101,8 @@ class Bench:
 
     def launch(self, python: Path, ranks: int, *program: str) -> dict:
         """The line that the server of a launch printed, and when the launch began."""
-        command = [str(python), *program]
-        if ranks > 1:
-            command = [str(python.parent / "mpirun"), "-n", str(ranks), *command]
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))},
-            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        began = time.time()
-        try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=self.a.timeout,
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f"{' '.join(command)}: not done in {self.a.timeout:g} s.") from None
-        lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-        if done.returncode or not lines:
-            words = done.stderr.strip().splitlines()[-1:] or ["it printed no result"]
-            raise UserError(f"{' '.join(command)}: {words[0]}")
-        return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
+        launcher = [str(python.parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
+        return launch(python, launcher, list(program), self.a.timeout)
 
     def compete(self, python: Path, ranks: int, kind: str, first: list, second: list) -> dict:
         """Two contestants in one launch: see fedmpi.bench.rounds."""

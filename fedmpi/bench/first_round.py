@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-from fedmpi.bench.rounds import MARK, quiet
+from fedmpi.bench.launch import MARK
+from fedmpi.bench.rounds import quiet
 from fedmpi.ranks import MPI, Ranks, run
 
 

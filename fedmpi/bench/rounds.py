@@ -20,9 +20,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedmpi.bench.launch import MARK
 from fedmpi.ranks import MPI, Ranks, run
 
-MARK = "fedmpi.bench: "
 SLEEP = 0.02
 UNENDING = ["--rounds", "1000000000", "--progress", "none"]
 PIECES = (256, 512, 1024, 2048, 4096)

@@ -1,0 +1,66 @@
+"""Programs that are started on ranks, and print one line of JSON at their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from fedmpi.errors import UserError
+
+MARK = "fedmpi.bench: "
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+def environment(python: Path) -> dict[str, str]:
+    """In which a launcher starts this Python, also as root, with more ranks than cores."""
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))},
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def end(process: subprocess.Popen) -> None:
+    """By TERM first: a launcher that is killed leaves its ranks behind."""
+    process.terminate()
+    try:
+        process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def launch(python: Path, launcher: list[str], program: list[str], timeout: float) -> dict:
+    """The line that the server of a launch printed, and when the launch began."""
+    command = [*launcher, str(python), *program]
+    name = " ".join(word for word in command if not word.startswith("{"))
+    began = time.time()
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment(python),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise UserError(f"{command[0]}: {error.strerror}.") from None
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        end(process)
+        raise UserError(f"{name}: not done in {timeout:g} s.") from None
+    lines = [line for line in out.splitlines() if line.startswith(MARK)]
+    if process.returncode or not lines:
+        words = err.strip().splitlines()[-1:] or ["it printed no result"]
+        ours = [line for line in err.splitlines() if line.startswith("fedmpi: ")]
+        raise UserError(f"{name}: {(ours or words)[0]}")
+    return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
