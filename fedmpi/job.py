@@ -179,6 +179,8 @@ class Job:
         length = sum(p.numel() for p in module.parameters()) + scalars
         kind = self._choose_reduction(length)
         self.reduction = reduction(self.ranks, kind, length, c.dtype)
+        if self.ranks.is_server and self.reduction.kind != kind:
+            self.notes.append("sums are flat: MPI gave no window of shared memory")
         buffer = self.reduction.buffer
         self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer)
         self.clients = None
