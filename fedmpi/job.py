@@ -199,6 +199,8 @@ class Job:
         length = sum(p.numel() for p in module.parameters()) + scalars
         kind = self._choose_reduction(length)
         self.reduction = reduction(self.ranks, kind, length, c.dtype)
+        if self.ranks.is_server and self.reduction.kind != kind:
+            self.notes.append("sums are flat: MPI gave no window of shared memory")
         # On a GPU the model has pinned memory of its own for the sums, unless they are shared.
         staged = self.reduction.kind == "flat" and self.device.type != "cpu"
         buffer = None if staged else self.reduction.buffer

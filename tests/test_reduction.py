@@ -91,7 +91,7 @@ def test_a_run_goes_on_with_the_sums_that_it_had(mpi_tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi(min_size=3)
-def test_without_a_shared_window_all_ranks_are_flat(monkeypatch):
+def test_without_a_shared_window_all_ranks_are_flat_and_say_so(mpi_tmp_path, monkeypatch):
     """One rank that cannot is enough."""
     ranks = Ranks(MPI.COMM_WORLD, stall_timeout=60)
     real = module.Hierarchical._allocate
@@ -103,6 +103,9 @@ def test_without_a_shared_window_all_ranks_are_flat(monkeypatch):
 
     monkeypatch.setattr(module.Hierarchical, "_allocate", allocate)
     assert reduction(ranks, "hierarchical", 10, "float64").kind == "flat"
+    job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--reduce", "hierarchical")
+    config = Run(mpi_tmp_path / "run").config
+    assert config["layout"]["reduce"] == "flat" and "sums are flat" in config["notes"][-1]
 
 
 def rooms(ranks: int, hosts: int = 1, **changes: object) -> list[Room]:

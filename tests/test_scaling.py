@@ -12,7 +12,7 @@ from runs import launcher
 from fedmpi.bench.launch import end, launch
 from fedmpi.errors import UserError
 from fedmpi.scaling.__main__ import launcher as chosen_launcher
-from fedmpi.scaling.__main__ import read_command_line
+from fedmpi.scaling.__main__ import read_command_line, to_show
 from fedmpi.scaling.figure import draw
 from fedmpi.scaling.fit import Cluster, Layout, fit, predict
 from fedmpi.scaling.page import page
@@ -74,6 +74,16 @@ def test_the_ideal_is_the_work_of_a_core():
     assert [p.efficiency for p in strong] == [1, 0.8, 0.5]
     weak = [row(1, 100, 1.0, "weak"), row(2, 200, 1.25, "weak"), row(8, 800, 8.0, "weak")]
     assert [p.efficiency for p in medians(weak, "weak")] == [1, 0.8, 0.5]
+
+
+def test_points_are_in_order_whenever_they_were_measured():
+    """And a study shows what was asked for now, though the file has other points of it."""
+    rows = [row(8, 1000, 4.0), row(1, 1000, 4.0), row(1, 9, 1.0), row(2, 8, 1.0, "weak")]
+    assert [p.row.client_ranks for p in medians(rows[:2], "strong")] == [1, 8]
+    a = read_command_line(["--studies", "strong", "--ranks", "1", "8", "--", "--rows", "7"], {})
+    a.mpi = "MPICH"
+    wanted = [replace(r, options=" ".join(points(a)[0].options)) for r in rows[:2]]
+    assert to_show(a, [*wanted, *rows]) == [*wanted, rows[-1]]
 
 
 def test_repeats_become_their_median_and_their_range():

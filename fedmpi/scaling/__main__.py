@@ -79,7 +79,7 @@ def options() -> argparse.ArgumentParser:
     p.add_argument("--seconds", type=float, help="of rounds in a repeat, about (3)")
     p.add_argument("--quick", action="store_true", help="few points and rows, short repeats")
     p.add_argument("--launcher", help='the command before "-n RANKS", as "mpirun --hostfile F"')
-    p.add_argument("--output", type=Path, default=Path("runs/scaling"), metavar="DIR")
+    p.add_argument("--output", type=Path, metavar="DIR", help="(runs/scaling; scaling-quick)")
     p.add_argument("--timeout", type=float, default=3600, help="seconds for a launch (3600)")
     g = p.add_argument_group("the prediction")
     g.add_argument("--nodes", type=int, default=64, help="(64)")
@@ -99,6 +99,7 @@ def read_command_line(
         if getattr(a, name) is None:
             setattr(a, name, quick if a.quick else usual)
     a.train = a.train or ["--dataset", "adult", "--setting", "PSG"]
+    a.output = a.output or Path("runs/scaling-quick" if a.quick else "runs/scaling")
     for name in ("ranks", "virtual", "groups", "models"):
         setattr(a, name, list(dict.fromkeys(getattr(a, name))))
     at_least = {"clients": 1, "rows_per_rank": 1, "image_rows": 1, "group_rows": 1, "repeats": 1}
@@ -190,16 +191,27 @@ def measure_all(a: argparse.Namespace) -> tuple[list[Row], int]:
             failed += 1
             continue
         write(a.output / "scaling.csv", rows)
-        last = medians(rows, point.study)[-1]
+        shown = medians(to_show(a, rows), point.study)
+        last = next(p for p in shown if p.row.key == rows[-1].key)
         print(f"{point.study}  {'  '.join(cell for cell in cells(last) if cell)}", flush=True)
     return rows, failed
+
+
+def to_show(a: argparse.Namespace, rows: list[Row]) -> list[Row]:
+    """What was asked for now, and all of the studies that were not; the file may have more."""
+    wanted = {(point.study, *point.key) for point in points(a)}
+    return [
+        row
+        for row in rows
+        if row.mpi == a.mpi and (row.study not in a.studies or (row.study, *row.key[:2]) in wanted)
+    ]
 
 
 def main() -> int:
     try:
         a = read_command_line(sys.argv[1:])
         rows, failed = measure_all(a)
-        rows = [row for row in rows if row.mpi == a.mpi]
+        rows = to_show(a, rows)
         if not rows:
             raise UserError("nothing was measured.")
         head = (

@@ -104,7 +104,7 @@ class Measured:
 
 
 def medians(rows: list[Row], study: str | None = None) -> list[Measured]:
-    """The points, of one study or of all, each launch once; in the order of the file."""
+    """The points, of one study or of all, each launch once; from the smallest."""
     by_point: dict[tuple, list[Row]] = {}
     for row in rows:
         if study in (None, row.study):
@@ -116,11 +116,18 @@ def medians(rows: list[Row], study: str | None = None) -> list[Measured]:
         middle = {name: statistics.median(getattr(row, name) for row in some) for name in TIMES}
         seconds = [row.seconds for row in some]
         found.append(Measured(dataclasses.replace(some[0], **middle), min(seconds), max(seconds)))
+    found.sort(key=lambda point: _order(point.row))
     for point in found:
         if study and study != "reduce":
             base = next(p.row for p in found if study != "models" or p.row.x == point.row.x)
             point.ideal = base.seconds * point.row.work / base.work
     return found
+
+
+def _order(row: Row) -> tuple:
+    """Of a study's points: by what is varied, whenever it was measured."""
+    varied = int(row.x) if row.study in ("clients", "groups") else row.parameters
+    return varied, row.client_ranks
 
 
 HEAD = (
