@@ -31,10 +31,8 @@ START_TIMEOUT = 600.0
 
 def _give_up() -> None:
     if worlds.place() == 0:
-        text = (
-            f"fedmpi: MPI has not started on all ranks for {START_TIMEOUT:g} s. Start it again.\n"
-        )
-        os.write(2, text.encode())
+        late = f"MPI has not started on all ranks for {START_TIMEOUT:g} s. Start it again."
+        os.write(2, f"fedmpi: {late}\n".encode())
     os._exit(1)
 
 
