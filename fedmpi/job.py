@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -477,6 +478,12 @@ class Job:
             had = lost.clients_of([event]) or "no clients"
             who = f"rank {rank} (PID {place.pid} on {place.host}) with {had}"
             warn(f"lost {who} {when}, going on with {self.deal.partition.total:,} rows{groups}")
+        with contextlib.suppress(UserError, KeyError):
+            # So that whoever is lost when the job ends is not taken for one who was lost before.
+            left = [
+                r for r in self.folder.read_json(RANKS)["ranks"] if r["rank"] not in self._noted
+            ]
+            self.folder.update_json(RANKS, {"ranks": left})
 
     def _check_scores(self, *scores: Scores) -> None:
         """A model that diverged in its last rounds is not a result."""

@@ -136,6 +136,7 @@ OPTIONS = {
     "no history": Case("--eval-every 0", "at least 1"),
     "no checkpoints, by zero": Case("--checkpoint-every 0", "at least 1"),
     "no patience": Case("--stall-timeout 0", "above 0"),
+    "no way to go on": Case("--on-client-failure go", "Allowed: continue, end"),
     "fewer rows than groups": Case("--limit-train 3", "fewer than the 4 groups"),
     "fewer rows than clients": Case("--limit-train 8", "a larger --limit-train"),
     "fewer test rows than groups": Case("--limit-test 3", "fewer than the 4 groups"),

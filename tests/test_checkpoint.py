@@ -1,8 +1,10 @@
 """Which checkpoint a resume takes, which it refuses, and when one is due."""
 
+import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from jobs import options
@@ -247,3 +249,34 @@ def test_the_measured_cost_is_kept_and_used_by_a_resume(train, cut, tmp_path):
         )
         resumed = train(*cut, "--resume")
     assert seen == [measured] and resumed.config["measured"]["checkpoint_seconds"] == measured
+
+
+def with_losses(folder, losses: object) -> None:
+    """Let the newest checkpoint say that these ranks were lost."""
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    torch.save(state | {"lost": json.dumps(losses)}, folder / "checkpoint.pt")
+
+
+def test_who_was_lost_stays_lost(train, cut, tmp_path):
+    lost = [{"rank": 2, "clients": [1, 3], "last_round": 4, "groups": []}]
+    with_losses(tmp_path / "run", lost)
+    result = train(*cut, "--resume").result
+    assert result["lost"] == lost
+    with np.load(tmp_path / "run/partition.npz") as partition:
+        left = partition["counts"][:, [0, 2, 4]].sum(axis=1)
+    assert [group["n_train"] for group in result["groups"].values()] == left.tolist()
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([{"rank": 1, "clients": ["x"], "last_round": 4}], "is not a checkpoint of a run"),
+        ([{"rank": 1, "last_round": 4}], "cannot be read"),
+        ([{"rank": 1, "clients": [0, 1, 2, 3, 4], "last_round": 4}], "had lost all its clients"),
+    ],
+)
+def test_losses_that_cannot_be_are_refused(train, cut, tmp_path, losses, said):
+    with_losses(tmp_path / "run", losses)
+    (tmp_path / "run/checkpoint-previous.pt").unlink()
+    with pytest.raises(UserError, match=said):
+        train(*cut, "--resume")
