@@ -38,8 +38,9 @@ class Rank:
 
     def epoch(self) -> None:
         self.t += 1
-        for i, change in self.clients.local_changes(self.t, self.config):
-            self.clients.add(change, self.clients.sizes[i] / self.total)
+        self.model.sums.zero_()
+        shares = self.clients.sizes / self.total
+        self.clients.add_local_changes(self.t, self.config, lambda: shares)
         self.model.theta.add_(self.model.change)
 
     def step(self) -> None:
