@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmpi.flat import FlatModel
+from fedmpi.layout import spread_rows
 from fedmpi.losses import Loss
 from fedmpi.together import FEW, Team, Together, make_teams
 
@@ -255,4 +256,5 @@ class Clients:
         return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
     def _pieces(self, rows: int) -> list[slice]:
-        return [slice(i, i + self.micro_batch) for i in range(0, rows, self.micro_batch)]
+        """As few as may be, of equal length: the last one hides the messages of the round."""
+        return spread_rows(rows, max(1, -(-rows // self.micro_batch)))
