@@ -12,7 +12,7 @@ from fedmpi.datasets.prepared import Prepared
 from fedmpi.errors import UserError
 from fedmpi.folds import split_fold
 from fedmpi.holdings import Holdings
-from fedmpi.layout import assign_clients, spread_rows
+from fedmpi.layout import assign_clients, costs, spread_rows
 from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
 
 
@@ -65,7 +65,7 @@ def deal(
             seed=c.seed,
             limited=len(train_rows) < prepared.rows("train"),
         )
-    assignment = assign_clients(shards.client_sizes, client_ranks)
+    assignment = assign_clients(costs(shards.client_sizes, c.batch_size), client_ranks)
     blocks = spread_rows(len(test_rows), client_ranks)
     rows = [
         (train_rows[np.concatenate([shards.rows_of(k) for k in mine])], test_rows[block])

@@ -1,6 +1,7 @@
 """fedmpi.bench, on a small problem: it measures, and it notices other work."""
 
 import csv
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from runs import launcher
 from fedmpi import models
 from fedmpi.bench.__main__ import read_command_line
 from fedmpi.bench.plain import PieceLoop, PlainLoop
+from fedmpi.bench.rounds import shares
 from fedmpi.bench.table import Row, draw, write
 from fedmpi.errors import UserError
 
@@ -38,6 +40,18 @@ def test_rounds_are_measured_and_are_the_same_work(tmp_path):
         (ranks, task) for ranks in "13" for task in ("epoch", "step")
     ]
     assert all(float(r["ratio"]) > 0 and float(r["base"]) > 0 for r in rows)
+    # With one rank nobody waits; with more than the cores they wait for these.
+    noted = [1 + len(os.sched_getaffinity(0)) >= 3 if r["ranks"] == "3" else False for r in rows]
+    assert ["of each other; exchange" in r["note"] for r in rows] == noted
+
+
+def test_what_the_messages_take_is_not_what_ranks_wait_for_each_other():
+    """Two rounds of two ranks, of 1 s each: a slow rank is no message."""
+    first = [(1.0, 0.9, 0.5), (1.0, 0.6, 0.5)]
+    second = [(1.0, 0.3, 0.6), (1.0, 0.8, 0.6)]
+    found = shares([first, second])
+    assert found["exchange"] == pytest.approx(1 - (0.9 + 0.8) / 2)
+    assert found["uneven"] == pytest.approx(0.2)
 
 
 def test_pieces_make_the_step_of_the_plain_loop():
