@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from jobs import people
 from runs import launcher
 
 from fedmpi import models
@@ -17,7 +18,7 @@ from fedmpi.bench.rounds import shares
 from fedmpi.bench.table import Row, draw, write
 from fedmpi.errors import UserError
 
-SMALL = ["--dataset", "synthetic", "--rows", "200", "--setting", "SSG", "--model", "mlp"]
+SMALL = ["--target", "y", "--group", "g", "--setting", "SSG", "--model", "mlp"]
 
 
 def a_row(**changes: object) -> Row:
@@ -31,7 +32,14 @@ def test_rounds_are_measured_and_are_the_same_work(tmp_path):
     """It ends with an error if theta is not the plain loop's."""
     command = [sys.executable, "-m", "fedmpi.bench", "--parts", "rounds", "--ranks", "1", "3"]
     command += ["--repeats", "1", "--block", "1", "--clients", "4", "--pythons", sys.executable]
-    command += ["--output", str(tmp_path), "--", *SMALL, "--data-dir", str(tmp_path / "data")]
+    command += [
+        "--output",
+        str(tmp_path),
+        "--",
+        "--dataset",
+        f"csv:{people(tmp_path / 'people.csv')}",
+    ]
+    command += [*SMALL, "--data-dir", str(tmp_path / "data")]
     done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     with open(tmp_path / "bench.csv", newline="") as file:

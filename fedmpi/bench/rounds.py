@@ -94,7 +94,11 @@ class Federation(Contestant):
             self.training.server.end_round(t, None)
 
     def theta(self) -> np.ndarray | None:
-        return self.training.model.theta.numpy().copy() if self.training.server else None
+        model = self.training.model
+        if not self.training.server:
+            return None
+        named = model.state_dict(model.theta)  # theta itself may have a layer lying across
+        return np.concatenate([tensor.numpy().reshape(-1) for tensor in named.values()])
 
     def end(self) -> None:
         self.training.exchange.receive_weights()  # those that nobody uses; MPI wants them fetched
