@@ -174,11 +174,12 @@ def seconds_of(work: Callable[[], None]) -> float:
 def shares(splits: list[list[tuple[float, float, float]]]) -> dict:
     """From the splits of the client ranks: how evenly they work, and what the messages take.
 
-    `uneven` is by how much the CPU time of the busiest exceeds that of the least busy one.
+    `uneven` is by how much the CPU time of the busiest, in its median round, exceeds that of the
+    least busy one.
     `exchange` is what is left of the rounds when the slowest rank of each has computed.
     """
     table = np.array(splits)  # ranks × rounds × (seconds, computing, CPU)
-    cpu = table[:, :, 2].sum(axis=1)
+    cpu = np.median(table[:, :, 2], axis=1)
     longest, seconds = table[:, :, 1].max(axis=0).sum(), table[:, :, 0].max(axis=0).sum()
     return {"uneven": float(cpu.max() / cpu.min() - 1), "exchange": float(1 - longest / seconds)}
 
