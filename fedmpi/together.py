@@ -25,8 +25,8 @@ Gradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """As in losses.GRADIENTS."""
 
 FEW = 128
-"""Rows that a client may see in a round to be trained here. With twice as many most are faster alone,
-by benchmarks/small_clients.py, of our perceptrons and batches of 8 to 100."""
+"""Rows that a client may see in a round to be trained here. With twice as many most are faster
+alone, by benchmarks/small_clients.py, of our perceptrons and batches of 8 to 100."""
 
 Layer = tuple[Tensor, Tensor]
 """Weights and bias."""
