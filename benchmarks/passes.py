@@ -1,9 +1,11 @@
 """The arithmetic of a rank: passes by hand, autograd's, and a plain loop's, in CPU time.
 
     python benchmarks/passes.py [--rows 8000] [--clients 10] [--batch 100] [--repeats 9]
+    python benchmarks/passes.py --model mlp4 --inputs 1 --pieces 256 768 2048
 
-The MLP of Adult on random rows, one process, one thread, nothing sent. The forms take turns, and
-CPU seconds are counted, not those of the clock: a busy machine then changes the ratios little.
+The MLP of Adult, or another perceptron, on random rows, one process, one thread, nothing sent. The
+forms take turns, and CPU seconds are counted, not those of the clock: a busy machine then changes
+the ratios little.
 """
 
 import argparse
@@ -20,14 +22,16 @@ from fedmpi.clients import Clients, Rows
 from fedmpi.flat import FlatModel
 from fedmpi.losses import cross_entropy
 
-INPUTS, LR = 91, 0.01
+LR = 0.01
 
 
 class Rank:
     """A client rank without a federation."""
 
-    def __init__(self, rows: Rows, sizes: np.ndarray, batch: int, piece: int, by_hand: bool):
-        module = models.build("mlp", (INPUTS,), 2, seed=0)
+    def __init__(
+        self, model: str, rows: Rows, sizes: np.ndarray, batch: int, piece: int, by_hand: bool
+    ):
+        module = models.build(model, rows.x.shape[1:], 2, seed=0)
         self.model = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
         if not by_hand:
             self.model._dense = None
@@ -38,8 +42,9 @@ class Rank:
 
     def epoch(self) -> None:
         self.t += 1
-        for i, change in self.clients.local_changes(self.t, self.config):
-            self.clients.add(change, self.clients.sizes[i] / self.total)
+        self.model.sums.zero_()
+        shares = self.clients.sizes / self.total
+        self.clients.add_local_changes(self.t, self.config, lambda: shares)
         self.model.theta.add_(self.model.change)
 
     def step(self) -> None:
@@ -51,6 +56,8 @@ class Rank:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--model", default="mlp")
+    p.add_argument("--inputs", type=int, default=91)
     p.add_argument("--rows", type=int, default=8000)
     p.add_argument("--clients", type=int, default=10)
     p.add_argument("--batch", type=int, default=100)
@@ -60,26 +67,28 @@ def main() -> None:
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     sizes = 1 + rng.multinomial(a.rows - a.clients, rng.dirichlet([50] * a.clients))
-    x, y = torch.randn(a.rows, INPUTS), torch.randint(0, 2, (a.rows,))
+    x, y = torch.randn(a.rows, a.inputs), torch.randint(0, 2, (a.rows,))
     rows = Rows(x, y, torch.zeros(a.rows, dtype=torch.int64))
     shards = list(zip(x.split(sizes.tolist()), y.split(sizes.tolist()), strict=True))
 
     def plain(batch: int | None) -> PlainLoop:
         return PlainLoop(
-            models.build("mlp", (INPUTS,), 2, seed=0), shards, "cross-entropy", LR, batch
+            models.build(a.model, (a.inputs,), 2, seed=0), shards, "cross-entropy", LR, batch
         )
 
     tasks = {
         f"an epoch in batches of {a.batch}": {
             "plain loop": plain(a.batch).round,
-            "autograd": Rank(rows, sizes, a.batch, 1024, by_hand=False).epoch,
-            "by hand": Rank(rows, sizes, a.batch, 1024, by_hand=True).epoch,
+            "autograd": Rank(a.model, rows, sizes, a.batch, 1024, by_hand=False).epoch,
+            "by hand": Rank(a.model, rows, sizes, a.batch, 1024, by_hand=True).epoch,
         },
         "one step on all rows": {
             "plain loop": plain(None).round,
-            "autograd, pieces of 1024": Rank(rows, sizes, a.batch, 1024, by_hand=False).step,
+            "autograd, pieces of 1024": Rank(
+                a.model, rows, sizes, a.batch, 1024, by_hand=False
+            ).step,
             **{
-                f"by hand, pieces of {n}": Rank(rows, sizes, a.batch, n, by_hand=True).step
+                f"by hand, pieces of {n}": Rank(a.model, rows, sizes, a.batch, n, by_hand=True).step
                 for n in a.pieces
             },
         },

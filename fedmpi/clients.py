@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from fedmpi.flat import FlatModel
+from fedmpi.layout import spread_rows
 from fedmpi.losses import Loss
+from fedmpi.together import FEW, Team, Together, make_teams
 
 if TYPE_CHECKING:
     from fedmpi.config import Config
@@ -64,8 +66,10 @@ class Clients:
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
-        self._kept: tuple[Tensor, Tensor] | None = None
+        self._received: Tensor | None = None
         self._batch: Tensor | None = None
+        self._teams: list[Team] | None = None
+        self._together: Together | None = None
 
     def full_batch_step(
         self,
@@ -111,8 +115,35 @@ class Clients:
         sums.index_add_(0, self.cell, self.losses.double())
         return sums.cpu().numpy().reshape(self.counts.shape)
 
+    def add_local_changes(
+        self,
+        t: int,
+        config: Config,
+        shares: Callable[[], np.ndarray],
+        squares: np.ndarray | None = None,
+    ) -> None:
+        """Train each hosted client from theta by minibatch SGD; add share × change to the sum.
+
+        The shares, one for each hosted client, are asked for when the first of them is needed;
+        `squares` is filled with the squared norms of the changes. This is `local_changes` and
+        `add`, but that small clients are trained together.
+        """
+        alone = np.ones(len(self.numbers), dtype=bool)
+        for team in self._small_ones(config):
+            team.shuffle(lambda i, epoch: self._order(i, t, epoch))
+            self._train_together(team, config.lr, shares, squares)
+            alone[team.places] = False
+        for i, change in self.local_changes(t, config, places=np.flatnonzero(alone).tolist()):
+            if squares is not None:
+                squares[i] = float(change.double().square().sum())
+            self.add(change, float(shares()[i]))
+
     def local_changes(
-        self, t: int, config: Config, objective: Objective | None = None
+        self,
+        t: int,
+        config: Config,
+        objective: Objective | None = None,
+        places: Iterable[int] | None = None,
     ) -> Iterator[tuple[int, Tensor]]:
         """Train each hosted client from theta by minibatch SGD; yield its place and its change.
 
@@ -121,31 +152,69 @@ class Clients:
         When the last client is done, theta is as before and the sum is in the model's change.
         """
         theta = self.model.theta
-        if self._kept is None:
-            self._kept = torch.empty_like(theta), torch.empty_like(theta)
-        received, self.total = self._kept
-        received.copy_(theta)
-        self.total.zero_()
-        for i in range(len(self.numbers)):
+        if self._received is None:
+            self._received = torch.empty_like(theta)
+        received = self._received.copy_(theta)
+        for i in range(len(self.numbers)) if places is None else places:
             self._train_locally(i, t, config, objective)
             yield i, theta.sub_(received)
             theta.copy_(received)
-        self.model.change.copy_(self.total)
-        if not torch.isfinite(self.total.sum()):
+        if not torch.isfinite(self.model.change.sum()):
             self._find_diverged(t, config, objective)
 
     def add(self, change: Tensor, share: float) -> None:
         """Take `share` of a client's change into the sum."""
-        self.total.add_(change, alpha=share)
+        self.model.change.add_(change, alpha=share)
 
     def _find_diverged(self, t: int, config: Config, objective: Objective | None) -> None:
         """Train once more to see whose change is not finite: cheaper than to look every time."""
-        received = self._kept[0] if self._kept else self.model.theta
+        received = self.model.theta.clone()
         for i in range(len(self.numbers)):
             self._train_locally(i, t, config, objective)
             if not torch.isfinite(self.model.theta.sum()):
                 self.diverged.append(int(self.numbers[i]))
             self.model.theta.copy_(received)
+
+    def _small_ones(self, config: Config) -> list[Team]:
+        """The clients that are trained together: of a perceptron, those with few rows."""
+        if self._teams is None:
+            self._together = self.model.together(self.loss)
+            few = self.sizes * config.local_epochs <= FEW
+            if config.local_epochs == 1:  # one step from the common theta, and no second one
+                few |= self.sizes <= min(config.batch_size, self.micro_batch)
+            few &= self._together is not None
+            small = np.flatnonzero(few)
+            self._teams = make_teams(
+                small,
+                (self.ends - self.sizes)[small],
+                self.sizes[small],
+                config.local_epochs,
+                config.batch_size,
+                self.micro_batch,
+            )
+        return self._teams
+
+    def _train_together(
+        self,
+        team: Team,
+        lr: float,
+        shares: Callable[[], np.ndarray],
+        squares: np.ndarray | None,
+    ) -> None:
+        """A team's local epochs, and share × change of its clients into the sum."""
+        rows = torch.from_numpy(team.rows.reshape(-1)).to(self.cell.device)
+        x = self.model.standardised(self._gather(self.x, rows))
+        y = self.y.index_select(0, rows)
+
+        def of_team() -> Tensor:
+            return torch.from_numpy(shares()[team.places]).to(x)
+
+        assert self._together
+        self._together.add_changes(x, y, team, lr, of_team, squares)
+
+    def _order(self, i: int, t: int, epoch: int) -> np.ndarray:
+        """How the i-th hosted client goes through its rows."""
+        return batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
 
     def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
         """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
@@ -156,8 +225,11 @@ class Clients:
             if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
                 self._step(x, y, cell, config.lr, objective)
                 continue
-            seeded = batch_order(rows, self.seed, int(self.numbers[i]), t, epoch)
-            for chosen in torch.from_numpy(seeded).to(self.cell.device).split(config.batch_size):
+            for chosen in (
+                torch.from_numpy(self._order(i, t, epoch))
+                .to(self.cell.device)
+                .split(config.batch_size)
+            ):
                 cells = cell.index_select(0, chosen) if objective else cell
                 ys = y.index_select(0, chosen)
                 self._step(self._gather(x, chosen), ys, cells, config.lr, objective)
@@ -184,4 +256,5 @@ class Clients:
         return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
     def _pieces(self, rows: int) -> list[slice]:
-        return [slice(i, i + self.micro_batch) for i in range(0, rows, self.micro_batch)]
+        """As few as may be, of equal length: the last one hides the messages of the round."""
+        return spread_rows(rows, max(1, -(-rows // self.micro_batch)))

@@ -72,7 +72,8 @@ class Config:
     dtype: str
     eval_every: int
     device: str
-    micro_batch: int
+    micro_batch: int | None
+    """None until the job knows the model: see pieces.py."""
     checkpoint_every: str
     stall_timeout: float
     on_client_failure: str
@@ -190,7 +191,9 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--force", action="store_true", help="replace the run that is in --output")
     g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
-    g.add_argument("--micro-batch", type=int, help="rows of one pass (as suits the model)")
+    g.add_argument(
+        "--micro-batch", type=int, help="rows of one pass (as suits the model and the cache)"
+    )
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
     text = "end, or continue with the others: needs Open MPI's mpirun --with-ft ulfm (end)"
     g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
@@ -326,8 +329,6 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
         if getattr(a, name) is None:
             setattr(a, name, value)
     a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
-    if a.micro_batch is None:
-        a.micro_batch = models.micro_batch(a.model)
 
 
 def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:

@@ -13,7 +13,7 @@ from fedmpi.datasets.prepared import Prepared
 from fedmpi.errors import UserError
 from fedmpi.folds import split_fold
 from fedmpi.holdings import Holdings
-from fedmpi.layout import assign_clients, spread_rows
+from fedmpi.layout import assign_clients, costs, spread_rows
 from fedmpi.partition import Partition, as_owned, choose_rows, partition, single_client
 
 
@@ -82,7 +82,8 @@ def deal(
             seed=c.seed,
             limited=len(train_rows) < prepared.rows("train"),
         )
-    assignment = without(assign_clients(shards.client_sizes, client_ranks), lost)
+    cost = costs(shards.client_sizes, c.batch_size)
+    assignment = without(assign_clients(cost, client_ranks), lost)
     blocks = spread_rows(len(test_rows), client_ranks)
     none = np.empty(0, dtype=np.int64)
     rows = [

@@ -6,6 +6,7 @@ from torch import nn
 
 from fedmpi.dense import Dense, RowWeights, layers_of
 from fedmpi.losses import GRADIENTS, Loss
+from fedmpi.together import Together
 
 
 class FlatModel:
@@ -79,7 +80,7 @@ class FlatModel:
         """
         into = self._into_theta if to_theta else self._into_change
         if self._dense and loss in GRADIENTS:
-            self._dense.add_gradient(self._standardised(x), y, loss, weights, into)
+            self._dense.add_gradient(self.standardised(x), y, loss, weights, into)
             return
         for p, gradient in zip(self._parameters, into, strict=True):
             p.grad = gradient
@@ -87,18 +88,25 @@ class FlatModel:
         # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
         losses.dot(weights(losses.detach())).backward()
 
+    def together(self, loss: Loss) -> Together | None:
+        """Local training of small clients at once, into `change`; None of what is no perceptron."""
+        if not self._dense or loss not in GRADIENTS:
+            return None
+        return Together(self._dense.layers, self._into_change, GRADIENTS[loss])
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The module's logits of rows as they are stored.
 
         Images are stored as bytes, and standardised here, a piece at a time: not in the module,
         whose state_dict is what users load.
         """
-        x = self._standardised(x)
+        x = self.standardised(x)
         if self._dense and not torch.is_grad_enabled():
             return self._dense(x)
         return self.module(x)
 
-    def _standardised(self, x: torch.Tensor) -> torch.Tensor:
+    def standardised(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows as the module takes them."""
         if self.scale:
             mean, std = self.scale
             x = x.to(self.theta.dtype).sub_(mean).div_(std)

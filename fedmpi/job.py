@@ -39,6 +39,7 @@ from fedmpi.layout import spread_rows
 from fedmpi.losses import LOSSES
 from fedmpi.lost import RANKS
 from fedmpi.partition import Partition
+from fedmpi.pieces import rows_of_a_pass
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
 from fedmpi.reduction import Flat, Hierarchical, choose, reduction, room
@@ -136,7 +137,7 @@ class Job:
             )
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
-        self.ranks.on_server(self._plan)
+        c.micro_batch = self.ranks.on_server(self._plan)
 
     def _count_owners(self, owners: int) -> None:
         """The data say how many clients there are; the user may only agree."""
@@ -147,8 +148,12 @@ class Job:
             )
         self.config.clients = owners
 
-    def _plan(self) -> None:
-        """On the server: check what can be checked before, and give every client rank its rows."""
+    def _plan(self) -> int:
+        """On the server: check what can be checked before, and give every client rank its rows.
+
+        What is returned are the rows of a pass: those of the run that is resumed, unless the user
+        says otherwise, for another cache must not change its bits.
+        """
         c, prepared, groups = self.config, self.prepared, self.prepared.groups
         if c.epsilon and c.epsilon * len(groups) > 1:
             raise UserError(
@@ -171,6 +176,10 @@ class Job:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.deal.notes]
         self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
+        before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
+        if not c.micro_batch and isinstance(before, int) and before > 0:
+            return before
+        return c.micro_batch or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
 
     def _share_rows(self) -> None:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""
@@ -211,6 +220,7 @@ class Job:
         if len(self.my_clients):
             rows = self._load("train", self.my_rows)
             numbers, counts = self.my_clients, self.my_counts
+            assert c.micro_batch
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
@@ -515,6 +525,7 @@ class Job:
     def _score(self, rows: Rows | None) -> Scores:
         groups, classes = len(self.prepared.groups), len(self.prepared.classes)
         micro_batch = self.config.micro_batch
+        assert micro_batch
         return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)
 
 

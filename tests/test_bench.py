@@ -1,21 +1,24 @@
 """fedmpi.bench, on a small problem: it measures, and it notices other work."""
 
 import csv
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from jobs import people
 from runs import launcher
 
 from fedmpi import models
 from fedmpi.bench.__main__ import read_command_line
 from fedmpi.bench.plain import PieceLoop, PlainLoop
+from fedmpi.bench.rounds import shares
 from fedmpi.bench.table import Row, draw, write
 from fedmpi.errors import UserError
 
-SMALL = ["--dataset", "synthetic", "--rows", "200", "--setting", "SSG", "--model", "mlp"]
+SMALL = ["--target", "y", "--group", "g", "--setting", "SSG", "--model", "mlp"]
 
 
 def a_row(**changes: object) -> Row:
@@ -29,7 +32,14 @@ def test_rounds_are_measured_and_are_the_same_work(tmp_path):
     """It ends with an error if theta is not the plain loop's."""
     command = [sys.executable, "-m", "fedmpi.bench", "--parts", "rounds", "--ranks", "1", "3"]
     command += ["--repeats", "1", "--block", "1", "--clients", "4", "--pythons", sys.executable]
-    command += ["--output", str(tmp_path), "--", *SMALL, "--data-dir", str(tmp_path / "data")]
+    command += [
+        "--output",
+        str(tmp_path),
+        "--",
+        "--dataset",
+        f"csv:{people(tmp_path / 'people.csv')}",
+    ]
+    command += [*SMALL, "--data-dir", str(tmp_path / "data")]
     done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     with open(tmp_path / "bench.csv", newline="") as file:
@@ -38,6 +48,18 @@ def test_rounds_are_measured_and_are_the_same_work(tmp_path):
         (ranks, task) for ranks in "13" for task in ("epoch", "step")
     ]
     assert all(float(r["ratio"]) > 0 and float(r["base"]) > 0 for r in rows)
+    # With one rank nobody waits; with more than the cores they wait for these.
+    noted = [1 + len(os.sched_getaffinity(0)) >= 3 if r["ranks"] == "3" else False for r in rows]
+    assert ["of each other; exchange" in r["note"] for r in rows] == noted
+
+
+def test_what_the_messages_take_is_not_what_ranks_wait_for_each_other():
+    """Two rounds of two ranks, of 1 s each: a slow rank is no message."""
+    first = [(1.0, 0.9, 0.5), (1.0, 0.6, 0.5)]
+    second = [(1.0, 0.3, 0.6), (1.0, 0.8, 0.6)]
+    found = shares([first, second])
+    assert found["exchange"] == pytest.approx(1 - (0.9 + 0.8) / 2)
+    assert found["uneven"] == pytest.approx(0.2)
 
 
 def test_pieces_make_the_step_of_the_plain_loop():

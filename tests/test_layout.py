@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmpi.errors import UserError
-from fedmpi.layout import assign_clients, spread_rows
+from fedmpi.layout import BATCH, assign_clients, costs, spread_rows
 
 
 def loads(sizes: np.ndarray, hosted: list[np.ndarray]) -> list[int]:
@@ -55,6 +55,20 @@ def test_thousands_of_clients_are_even():
     sizes = np.random.default_rng(0).integers(1, 2000, 4000)
     rows = loads(sizes, assign_clients(sizes, 40))
     assert max(rows) - min(rows) <= 20
+
+
+def test_a_batch_costs_more_than_its_rows():
+    """So a client's last row, if it makes a batch of its own, is the dearest."""
+    sizes = np.array([0, 1, 100, 101, 200])
+    assert costs(sizes, None).tolist() == sizes.tolist()
+    one, two = costs(sizes, 100)[[2, 3]]
+    assert two - one > 10
+    assert costs(sizes, 100).tolist() == [0, 1 + BATCH, 100 + BATCH, 101 + 2 * BATCH, two + 99]
+    sizes = np.array([99, 201, 200, 10, 100])
+    batches = -(-sizes // 100)
+    by_rows, by_costs = (assign_clients(c, 2) for c in (sizes, costs(sizes, 100)))
+    assert sorted(batches[mine].sum() for mine in by_rows) == [3, 5]
+    assert sorted(batches[mine].sum() for mine in by_costs) == [4, 4]
 
 
 def test_more_ranks_than_clients():

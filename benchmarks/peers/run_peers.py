@@ -5,6 +5,7 @@
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -13,8 +14,6 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-
-from work import MARK
 
 from fedmpi.bench.table import Row
 from fedmpi.errors import UserError
@@ -29,7 +28,7 @@ COMMANDS = {
 }
 
 
-def run(command: list[str], task: str, shards: Path, path: Path) -> dict:
+def run(command: list[str], task: str, shards: Path, path: Path, timeout: float) -> dict:
     """What a driver measured; `path` is the environment's folder of programs."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as result:
         environment = {
@@ -43,26 +42,34 @@ def run(command: list[str], task: str, shards: Path, path: Path) -> dict:
         }
         command = [str(path / command[0]), *command[1:]]
         began = time.time()
-        done = subprocess.run(
+        driver = subprocess.Popen(
             command,
             env=environment,
             cwd=HERE,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=3600,
+            errors="replace",
+            start_new_session=True,
         )
+        try:
+            _, words = driver.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(driver.pid, signal.SIGKILL)  # with the processes that it started
+            raise UserError(f"{' '.join(command)}: not done in {timeout:g} s.") from None
         text = Path(result.name).read_text()
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if not text and not lines:
-        words = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(f"{' '.join(command)}: {words}")
-    found = json.loads(text or lines[-1].removeprefix(MARK))
+    if driver.returncode or not text:
+        last = (words.strip().splitlines() or ["it said nothing"])[-1]
+        raise UserError(f"{' '.join(command)}: {last}")
+    found = json.loads(text)
     return found | {"startup": found["first_round"] - began}
 
 
-def rows(folder: Path, tasks: list[str], repeats: int, options: list[str]) -> Iterator[Row]:
-    """A row for each peer that is installed and each task."""
+def rows(
+    folder: Path, tasks: list[str], repeats: int, options: list[str], timeout: float
+) -> Iterator[Row]:
+    """A row for each peer that is installed and each task; one that fails has none, but a line."""
     base = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as scratch:
         shards = Path(scratch, "shards.npz").resolve()
@@ -74,11 +81,15 @@ def rows(folder: Path, tasks: list[str], repeats: int, options: list[str]) -> It
                 continue
             path = (folder / peer / "bin").resolve()
             for task in tasks:
-                found = []
-                around = [run(["python", "plain.py"], task, shards, base)]
-                for _ in range(repeats):
-                    found.append(run(command, task, shards, path))
-                    around.append(run(["python", "plain.py"], task, shards, base))
+                found, around = [], []
+                try:
+                    around.append(run(["python", "plain.py"], task, shards, base, timeout))
+                    for _ in range(repeats):
+                        found.append(run(command, task, shards, path, timeout))
+                        around.append(run(["python", "plain.py"], task, shards, base, timeout))
+                except UserError as error:
+                    print(f"peers: {what}, {task}: {error}")
+                    continue
                 yield row(what, task, found, around)
 
 

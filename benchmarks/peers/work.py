@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-MARK = "fedmpi.bench: "
 SHARDS = os.environ.get("PEERS_SHARDS", "shards.npz")
 TASK = os.environ.get("PEERS_TASK", "epoch")
 ROUNDS = int(os.environ.get("PEERS_ROUNDS", "20"))
@@ -52,11 +51,6 @@ def clients() -> int:
         return len(file["ends"])
 
 
-def batch_size(rows: int) -> int:
-    """Of a client with this many rows."""
-    return 100 if TASK == "epoch" else rows
-
-
 def test_loss(module: nn.Module) -> float:
     with np.load(SHARDS) as file, torch.no_grad():
         logits = module(torch.from_numpy(file["test_x"]))
@@ -73,11 +67,11 @@ class Clock:
         self.times.append(time.time())
 
     def tell(self, system: str, module: nn.Module) -> None:
-        """Print the line that run_peers.py reads."""
+        """Leave what run_peers.py reads in PEERS_RESULT, and print it."""
         rounds = np.diff(self.times)[WARM - 1 :]
         result = {"system": system, "seconds": float(np.median(rounds))}
         result |= {"first_round": self.times[0], "loss": test_loss(module)}
-        print(MARK + json.dumps(result), flush=True)
+        print(json.dumps(result), flush=True)
         if to := os.environ.get("PEERS_RESULT"):  # some peers keep stdout to themselves
             with open(to, "w") as file:
                 json.dump(result, file)

@@ -3,7 +3,7 @@
     python -m fedmpi.bench                      # all of it: about an hour on two quiet cores
     python -m fedmpi.bench --quick              # 1 and 3 ranks, few rounds
     python -m fedmpi.bench --parts rounds --ranks 3 41 --tasks step
-    python -m fedmpi.bench --peers DIR          # and the peers of benchmarks/peers/setup.sh DIR
+    python -m fedmpi.bench --peers              # and other systems, which it installs first
     python -m fedmpi.bench -- --dataset acs-employment --setting PSG    # options of fedmpi.train
 
 Every time is measured in turn with the time that it is compared with, in one launch, and the ratio
@@ -14,7 +14,7 @@ two cores nothing can be under 0.50.
     floor     the plain loop on all cores at once, and pieces of the best size, without messages
     startup   launch to the first round, and memory of a client rank, over a bare script's
     clients   4,000 virtual clients (SSG), over 40; with local epochs, at equal numbers of batches
-    peers     other systems, where they are installed
+    peers     other systems, each in an environment of its own
 
 The tasks: `epoch` is FedAvg, one local epoch in batches of 100; `step` is one step on all rows
 (FedMinMax without its ascent, so that plain torch does the same). In DIR (runs/bench): bench.csv,
@@ -29,6 +29,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,7 @@ PARTS = ("rounds", "floor", "startup", "clients", "peers")
 CLIENTS = 40
 MANY = 4000
 SMALL_BATCH = ["--batch-size", "8"]
+PEERS = Path(".venv-peers")
 
 
 def options() -> argparse.ArgumentParser:
@@ -66,7 +68,8 @@ def options() -> argparse.ArgumentParser:
     p.add_argument("--quick", action="store_true", help="1 and 3 ranks, 3 repeats of 2 rounds")
     text = "of each environment to measure, with a mpirun beside it (this one, and .venv-openmpi)"
     p.add_argument("--pythons", nargs="+", type=Path, metavar="PYTHON", help=text)
-    p.add_argument("--peers", type=Path, metavar="DIR", help="environments of the peers")
+    text = f"measure the peers too; their environments are in DIR ({PEERS}), or are made there"
+    p.add_argument("--peers", type=Path, nargs="?", const=PEERS, metavar="DIR", help=text)
     p.add_argument("--output", type=Path, default=Path("runs/bench"), metavar="DIR")
     p.add_argument("--timeout", type=float, default=1800, help="seconds for a launch (1800)")
     p.add_argument("train", nargs="*", help="options of fedmpi.train, after --")
@@ -122,7 +125,10 @@ class Bench:
                         f"{task}, {ranks} ranks: theta differs from the plain loop's by "
                         f"{found['difference']:.1e}: it is not the same work."
                     )
-                yield self.row("rounds", task, f"fedmpi, {of(ranks)}", ranks, found)
+                row = self.row("rounds", task, f"fedmpi, {of(ranks)}", ranks, found)
+                if 1 < ranks <= self.cores + 1:  # else the ranks take the cores from each other
+                    row.note = evenness(found)
+                yield row
 
     def floor(self, python: Path) -> Iterator[Row]:
         """What the cores can do at best."""
@@ -148,7 +154,7 @@ class Bench:
             what = f"{self.a.many:,} clients over {self.a.clients}, {of(ranks)}"
             row = self.row("clients", task, what, ranks, found)
             if task == "epoch":
-                row.note = f"time of a batch; {more:,} batches over {fewer:,}"
+                row.note = f"time of a batch; {more:,} batches over {fewer:,}; {evenness(found)}"
             yield row
 
     def startup(self, python: Path) -> Iterator[Row]:
@@ -175,12 +181,16 @@ class Bench:
         """Other systems, each in an environment of its own, over a plain loop before and after."""
         drivers = REPOSITORY / "benchmarks" / "peers"
         if not self.a.peers or not drivers.exists():
-            print("peers: none (--peers DIR, made by benchmarks/peers/setup.sh DIR)")
+            print("peers: none (--peers installs and measures them)")
             return
         sys.path.insert(0, str(drivers))
         import run_peers  # type: ignore[import-not-found]
 
-        yield from run_peers.rows(self.a.peers, self.a.tasks, self.a.repeats, self.a.train)
+        setup = [str(drivers / "setup.sh"), str(self.a.peers)]
+        if subprocess.run(setup, env=os.environ | {"PYTHON": sys.executable}).returncode:
+            raise UserError(f"{' '.join(setup)}: not all peers could be installed.")
+        a = self.a
+        yield from run_peers.rows(a.peers, a.tasks, a.repeats, a.train, a.timeout)
 
     def row(self, part: str, task: str, what: str, ranks: int, found: dict) -> Row:
         """A line of the table."""
@@ -224,6 +234,12 @@ class Bench:
             f"`{' '.join(self.a.train)}`, {self.a.repeats} repeats of {self.a.block} rounds",
         ]
         write(self.a.output, head, rows)
+
+
+def evenness(found: dict) -> str:
+    """How evenly the client ranks worked, and what the messages took of the time."""
+    within, exchange = f"{found['uneven']:.1%}", f"{found['exchange']:.1%}"
+    return f"client ranks within {within} of each other; exchange beyond that {exchange}"
 
 
 def of(ranks: int) -> str:

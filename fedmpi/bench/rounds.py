@@ -17,11 +17,16 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmpi.bench.launch import MARK
 from fedmpi.ranks import MPI, Ranks, run
+
+if TYPE_CHECKING:
+    from fedmpi.clients import Clients
+    from fedmpi.exchange import Exchange
 
 SLEEP = 0.02
 UNENDING = ["--rounds", "1000000000", "--progress", "none"]
@@ -69,14 +74,31 @@ class Federation(Contestant):
         if ranks.is_server and config.batch_size:
             self.batches = int(-(-job.deal.partition.client_sizes // config.batch_size).sum())
         self.training.exchange.send_first_weights()
+        self.split: list[tuple[float, float, float]] = []
+        """Of each round: its seconds on this rank, those it computed, CPU seconds that took."""
+        self.cpu, self.compute = 0.0, self.training.method.client_round
+        self.training.method.client_round = self.client_round  # type: ignore[method-assign]
+
+    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+        """The method's own, with a clock that other processes do not move."""
+        began = time.process_time()
+        self.compute(clients, exchange)
+        self.cpu = time.process_time() - began
 
     def round(self, t: int) -> None:
+        began, computed = time.perf_counter(), self.training.computing
         self.training.one_round(t, evaluate=False)
+        seconds = time.perf_counter() - began
+        self.split.append((seconds, self.training.computing - computed, self.cpu))
         if self.training.server:
             self.training.server.end_round(t, None)
 
     def theta(self) -> np.ndarray | None:
-        return self.training.model.theta.numpy().copy() if self.training.server else None
+        model = self.training.model
+        if not self.training.server:
+            return None
+        named = model.state_dict(model.theta)  # theta itself may have a layer lying across
+        return np.concatenate([tensor.numpy().reshape(-1) for tensor in named.values()])
 
     def end(self) -> None:
         self.training.exchange.receive_weights()  # those that nobody uses; MPI wants them fetched
@@ -149,6 +171,19 @@ def seconds_of(work: Callable[[], None]) -> float:
     return min(times)
 
 
+def shares(splits: list[list[tuple[float, float, float]]]) -> dict:
+    """From the splits of the client ranks: how evenly they work, and what the messages take.
+
+    `uneven` is by how much the CPU time of the busiest, in its median round, exceeds that of the
+    least busy one.
+    `exchange` is what is left of the rounds when the slowest rank of each has computed.
+    """
+    table = np.array(splits)  # ranks × rounds × (seconds, computing, CPU)
+    cpu = np.median(table[:, :, 2], axis=1)
+    longest, seconds = table[:, :, 1].max(axis=0).sum(), table[:, :, 0].max(axis=0).sum()
+    return {"uneven": float(cpu.max() / cpu.min() - 1), "exchange": float(1 - longest / seconds)}
+
+
 def sleep_until_all_are_here(ranks: Ranks) -> None:
     """A barrier for ranks that wait long: 40 that look every millisecond would take a core."""
     request = ranks.comm.Ibarrier()
@@ -217,6 +252,9 @@ def main() -> int:
         torch.set_num_threads(1)
         result = warm_up(world, first, second)
         result |= compete(world, first, second, job["repeats"], job["block"])
+        if isinstance(second, Federation):
+            splits = world.gather(second.split[2:])  # without those that warmed it up
+            result |= shares([splits[rank] for rank in world.client_ranks]) if splits else {}
         first.end()
         second.end()
         world.meet()

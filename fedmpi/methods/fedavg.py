@@ -27,5 +27,5 @@ class FedAvg(Method):
     def client_round(self, clients: Clients, exchange: Exchange) -> None:
         if exchange.evaluate:
             exchange.report(clients.loss_sums())
-        for i, change in clients.local_changes(exchange.round, self.config):
-            clients.add(change, clients.sizes[i] / exchange.total_rows)
+        shares = clients.sizes / exchange.total_rows
+        clients.add_local_changes(exchange.round, self.config, lambda: shares)

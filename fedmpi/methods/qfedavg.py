@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedmpi.methods.method import Method
 
 if TYPE_CHECKING:
@@ -33,15 +35,14 @@ class QFedAvg(Method):
     def client_round(self, clients: Clients, exchange: Exchange) -> None:
         losses = clients.loss_sums()
         exchange.report(losses)
-        q, lr, sum_h = self.config.q, self.config.lr, 0.0
+        q, lr = self.config.q, self.config.lr
         F = losses.sum(axis=1) / clients.sizes
-        for i, change in clients.local_changes(exchange.round, self.config):
-            if F[i] == 0 and q > 0:
-                continue  # the limit: Delta and h are 0, though below q = 1 F^(q-1) is infinite
-            g_squared = float(change.double().square().sum()) / lr**2
-            sum_h += q * F[i] ** (q - 1) * g_squared + F[i] ** q / lr
-            clients.add(change, F[i] ** q / lr)
-        clients.model.scalars[0] = sum_h
+        weights, squares = F**q, np.empty(len(F))
+        clients.add_local_changes(exchange.round, self.config, lambda: weights / lr, squares)
+        h = weights / lr
+        some = F > 0  # else the limit is 0, though below q = 1 F^(q-1) is infinite
+        h[some] += q * F[some] ** (q - 1) * squares[some] / lr**2
+        clients.model.scalars[0] = float(h.sum())
 
     def apply(self, model: FlatModel) -> None:
         if model.scalars[0] > 0:  # 0 only where no client has a loss

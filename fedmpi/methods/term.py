@@ -61,13 +61,13 @@ class TERM(Method):
     def client_round(self, clients: Clients, exchange: Exchange) -> None:
         if self.reports or exchange.evaluate:
             exchange.report(clients.loss_sums())
-        objective = None if self.reports else self.tilted_loss
-        for i, change in clients.local_changes(exchange.round, self.config, objective):
-            if self.reports:
-                share = float(exchange.receive_weights()[i, 0])
-            else:
-                share = clients.sizes[i] / exchange.total_rows
-            clients.add(change, share)
+        if self.reports:
+            clients.add_local_changes(
+                exchange.round, self.config, lambda: exchange.receive_weights()[:, 0]
+            )
+            return
+        for i, change in clients.local_changes(exchange.round, self.config, self.tilted_loss):
+            clients.add(change, clients.sizes[i] / exchange.total_rows)
 
     def tilted_loss(self, losses: Tensor, cell: Tensor) -> Tensor:
         """(1/t) log mean exp(t loss) of a batch; its mean at t = 0."""

@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where a model is, and the rows of one pass that suit it (docs/datasets.md, measured)."""
+    """Where a model is, and the rows of one pass that suit it (docs/datasets.md, measured).
+
+    Perceptrons have none: theirs follow from the cache, in pieces.py.
+    """
 
     function: str
-    micro_batch: int
+    micro_batch: int | None = None
 
 
 MODELS = {
-    "mlp": Entry("fedmpi.models.perceptron:mlp", 1024),
-    "mlp4": Entry("fedmpi.models.perceptron:mlp4", 1024),
-    "logistic": Entry("fedmpi.models.perceptron:logistic", 1024),
+    "mlp": Entry("fedmpi.models.perceptron:mlp"),
+    "mlp4": Entry("fedmpi.models.perceptron:mlp4"),
+    "logistic": Entry("fedmpi.models.perceptron:logistic"),
     "cnn": Entry("fedmpi.models.cnn:cnn", 128),
     "resnet18": Entry("fedmpi.models.resnet:resnet18", 128),
     "resnet18-cifar": Entry("fedmpi.models.resnet:resnet18_cifar", 16),
@@ -44,8 +47,8 @@ def check_name(name: str) -> None:
 
 
 def micro_batch(name: str) -> int:
-    """The default of --micro-batch."""
-    return MODELS[name].micro_batch if name in MODELS else OF_ONES_OWN
+    """The rows of one pass that suit a model which is no perceptron."""
+    return (MODELS[name].micro_batch if name in MODELS else None) or OF_ONES_OWN
 
 
 def find(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
