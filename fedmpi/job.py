@@ -488,6 +488,8 @@ class Job:
             had = lost.clients_of([event]) or "no clients"
             who = f"rank {rank} (PID {place.pid} on {place.host}) with {had}"
             warn(f"lost {who} {when}, going on with {self.deal.partition.total:,} rows{groups}")
+        if not self.deal.partition.total:
+            raise UserError("no client is left. What was saved stands: go on with --resume.")
         with contextlib.suppress(UserError, KeyError):
             # So that whoever is lost when the job ends is not taken for one who was lost before.
             left = [

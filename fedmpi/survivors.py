@@ -79,10 +79,10 @@ class Survivors:
     def _recover(self, again: Callable[[list[int]], None], failure: MPI.Exception | None) -> None:
         lost: list[int] = []
         while True:
-            lost += self._shrink()
-            if failure and not lost:
+            newly = self._shrink()
+            if failure and not newly:
                 raise failure  # an error that no death explains
-            failure = None
+            lost, failure = lost + newly, None
             try:
                 again(lost)
             except MPI.Exception as error:
