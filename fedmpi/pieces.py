@@ -21,8 +21,8 @@ LEAST, MOST, STEP = 256, 4096, 128
 def rows_of_a_pass(name: str, module: nn.Module, bytes_a_number: int) -> int:
     """For perceptrons: the outputs of the widest layer take one and a half times a core's cache.
 
-    That was within 8% of the best size for four of ours, and 13% for `logistic`. The other models have
-    what was measured for each.
+    That was within 8% of the best size for four perceptrons, and 13% for `logistic`. The other
+    models have what was measured for each.
     """
     layers = layers_of(module)
     if not layers:
