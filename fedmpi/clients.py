@@ -210,7 +210,7 @@ class Clients:
             return torch.from_numpy(shares()[team.places]).to(x)
 
         assert self._together
-        self._together.add_changes(x, y, team, lr, of_team, squares)
+        self._together.add_changes(x, y, team, lr, of_team, self.model.into_change, squares)
 
     def _order(self, i: int, t: int, epoch: int) -> np.ndarray:
         """How the i-th hosted client goes through its rows."""

@@ -60,8 +60,9 @@ class FlatModel:
             self.sums = self.host_sums
         self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
         self.buffer: np.ndarray = self.host_sums.numpy()
-        self._into_change = self._cut(self.change)
-        for p, change in zip(self._parameters, self._into_change, strict=True):
+        self.into_change = self._cut(self.change)
+        """The change, in the shapes of the parameters."""
+        for p, change in zip(self._parameters, self.into_change, strict=True):
             p.grad = change
 
     def add_gradient(
@@ -78,7 +79,7 @@ class FlatModel:
         this is a whole step of SGD: there is no gradient to be zeroed, kept or added. That is safe
         because a parameter's gradient is added when all that needs the parameter has run.
         """
-        into = self._into_theta if to_theta else self._into_change
+        into = self._into_theta if to_theta else self.into_change
         if self._dense and loss in GRADIENTS:
             self._dense.add_gradient(self.standardised(x), y, loss, weights, into)
             return
@@ -92,7 +93,7 @@ class FlatModel:
         """Local training of small clients at once, into `change`; None of what is no perceptron."""
         if not self._dense or loss not in GRADIENTS:
             return None
-        return Together(self._dense.layers, self._into_change, GRADIENTS[loss])
+        return Together(self._dense.layers, GRADIENTS[loss])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The module's logits of rows as they are stored.
@@ -126,7 +127,7 @@ class FlatModel:
         """Let go of the memory of the sums: there are no more rounds."""
         self.sums = self.host_sums = self.change = self.scalars = self.theta[:0]
         self.buffer = self.buffer[:0].copy()
-        self._into_change = []
+        self.into_change = []
         for p in self._parameters:
             p.grad = None
 

@@ -106,9 +106,8 @@ def make_teams(
 class Together:
     """The passes, on kept buffers."""
 
-    def __init__(self, layers: list[Layer], into: list[Tensor], gradient_of: Gradient) -> None:
-        """`into` has a tensor for each parameter, to which changes are added."""
-        self.layers, self.into, self.gradient_of = layers, into, gradient_of
+    def __init__(self, layers: list[Layer], gradient_of: Gradient) -> None:
+        self.layers, self.gradient_of = layers, gradient_of
         self.room: list[list[Tensor]] = []
 
     def _make_room(self, rows: int, clients: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -130,9 +129,10 @@ class Together:
         team: Team,
         lr: float,
         shares: Callable[[], Tensor],
+        into: list[Tensor],
         squares: np.ndarray | None = None,
     ) -> None:
-        """Train a team's clients, and add share × change of each to `into`.
+        """Train a team's clients, and add share × change of each to `into`, by parameter.
 
         `x` and `y` are the team's rows, one line of its table after the other. `squares`, by the
         clients' places, are to have the squared norms of the changes.
@@ -143,8 +143,8 @@ class Together:
         share = shares()[:, None]
         for i in range(len(self.layers)):
             gradient = gradients[i].mul_(share).flatten(0, 1)
-            self.into[2 * i].addmm_(gradient.t(), inputs[i].flatten(0, 1))
-            self.into[2 * i + 1].add_(gradient.sum(0))
+            into[2 * i].addmm_(gradient.t(), inputs[i].flatten(0, 1))
+            into[2 * i + 1].add_(gradient.sum(0))
 
     def _squares(self, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
         """The squared norm of each client's change: of G'A it is the sum of GG' × AA'."""
