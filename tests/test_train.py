@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_what_the_user_sees_and_what_a_run_leaves(mpirun, options, tmp_path):
         "partition.npz",
         "result.json",
     }
-    assert "setting           PSG" in done.stdout and "8 clients" in done.stdout
+    assert re.search(r"setting +PSG\n", done.stdout) and "8 clients" in done.stdout
     assert "round 5/5" in done.stdout
     table = [line.split() for line in done.stdout.splitlines()[-10:-1]]
     assert table[0][0] == "group" and table[0][-2:] == ["accuracy", "weight"]
