@@ -212,6 +212,9 @@ TABLES = {
     "a target of fractions": Case(
         "--target u", "must be classes", table=in_column(0, lambda i, _: f"{i}.5")
     ),
+    "a target of numbers with thirty digits": Case(
+        table=in_column(3, lambda i, _: "9" * 30 if i % 2 else "1"), says="such as 9{30}.*2.53"
+    ),
     "a target with a value for every row": Case(
         "--target u",
         "1200 different values",

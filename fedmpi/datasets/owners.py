@@ -90,6 +90,10 @@ class Agreed:
     notes: list[str]
 
 
+BEYOND = 2**53
+"""From here on two whole numbers may be one float."""
+
+
 class Kind(IntEnum):
     """What a column holds; of two owners' columns together, the lesser of the two."""
 
@@ -152,8 +156,7 @@ def column_kinds(owner: Owner) -> tuple[str, dict[str, Kind]]:
         if values is None:
             found[name] = Kind.TEXT
         else:
-            # Above 2^53 two numbers may be one float.
-            whole = np.array_equal(values, np.trunc(values)) and (np.abs(values) < 2**53).all()
+            whole = np.array_equal(values, np.trunc(values)) and (np.abs(values) < BEYOND).all()
             found[name] = Kind.WHOLE_NUMBERS if whole else Kind.NUMBERS
     return owner.name, found
 
@@ -200,7 +203,7 @@ class Labels:
             broken = next(value for value in sorted(self.classes) if not is_whole(value))
             raise UserError(
                 f"{what}: the target {options.target!r} has values such as {broken}; it must be "
-                "classes (text or whole numbers)."
+                "classes (text, or whole numbers below 2^53)."
             )
         if number == 1:
             raise UserError(
@@ -258,7 +261,7 @@ def name_of(label: str | float) -> str:
 
 def is_whole(text: str) -> bool:
     try:
-        return float(text).is_integer()
+        return float(text).is_integer() and abs(float(text)) < BEYOND
     except ValueError:
         return False
 
