@@ -24,8 +24,6 @@ from mpi4py import MPI
 
 from fedmpi.ranks import Ranks
 
-MANY, LARGE = 8, 4 << 20
-"""Ranks of a host, or bytes of theta, from which `auto` takes the hierarchical sum."""
 MEMORY = "/dev/shm"
 """Where both MPIs have the memory that processes share, on Linux."""
 LINE = 64
@@ -177,10 +175,9 @@ class Room(NamedTuple):
 
     ranks: int
     """Of the job, on this host."""
-    theta: int
     needed: int
     free: int
-    """Bytes: of the vector, and of shared memory, 0 where there is none that we know of."""
+    """Bytes of shared memory; 0 free where there is none that we know of."""
     device: str
 
 
@@ -196,7 +193,7 @@ def room(ranks: Ranks, length: int, dtype: str, device: str) -> Room:
         free = disk.f_bavail * disk.f_frsize
     except OSError:
         free = 0
-    return Room(ranks.local_size, length * itemsize, sum(sizes), free, device)
+    return Room(ranks.local_size, sum(sizes), free, device)
 
 
 def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
@@ -207,10 +204,8 @@ def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
     most = max(room.ranks for room in rooms)
     if wanted == "flat" or len(rooms) == 1:
         return "flat", ""
-    if wanted == "auto":
-        small = most < MANY and rooms[0].theta < LARGE
-        if small or most == 1 or any(room.device != "cpu" for room in rooms):
-            return "flat", ""
+    if wanted == "auto" and (most == 1 or any(room.device != "cpu" for room in rooms)):
+        return "flat", ""
     if most == 1:
         return "flat", "sums are flat: every host has one rank"
     for room in rooms:

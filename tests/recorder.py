@@ -181,7 +181,7 @@ def main() -> None:
                 *("--setting", "PSG", "--skew", "3", "--clients", "4", "--model", "logistic"),
                 *("--dtype", "float64", "--rounds", str(ROUNDS), "--eval-every", str(EVAL_EVERY)),
                 *("--lr", "0.5", "--progress", "none", "--data-dir", f"{out}/data"),
-                *("--output", str(folder), *options.split()),
+                *("--reduce", "flat", "--output", str(folder), *options.split()),
             ]
             train.main()
             MPI.COMM_WORLD, MPI.Win = world, win

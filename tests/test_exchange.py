@@ -59,7 +59,7 @@ def job(comm: MPI.Intracomm, folder: Path, name: str, *extra: str) -> tuple[Job,
     options = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--setting", "ESG"]
     options += ["--clients", str(CLIENTS), "--rounds", str(ROUNDS), "--eval-every", "100"]
     options += ["--output", str(folder / name), "--data-dir", str(folder / "data")]
-    options += ["--dtype", "float64", "--progress", "none", *extra]
+    options += ["--dtype", "float64", "--progress", "none", "--reduce", "flat", *extra]
     config = resolve(options, len(ranks.client_ranks), one_process=ranks.size == 1)
     the_job = Job(ranks, config)
     the_job.run()

@@ -10,7 +10,7 @@ from test_exchange import job
 
 from fedmpi import reduction as module
 from fedmpi.ranks import Ranks, Stopped
-from fedmpi.reduction import LARGE, MANY, Room, bytes_needed, choose, reduction
+from fedmpi.reduction import Room, bytes_needed, choose, reduction
 
 LENGTHS = (1, 2, 1001)
 """Shorter than the ranks are many, too: some then have no slice."""
@@ -85,9 +85,11 @@ def test_a_run_gives_the_theta_of_flat_sums(mpi_tmp_path, method, monkeypatch):
 def test_a_run_goes_on_with_the_sums_that_it_had(mpi_tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr("fedmpi.signals.asked", lambda: signal.SIGUSR1)
-        job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--reduce", "hierarchical")
-    job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--resume")
-    assert Run(mpi_tmp_path / "run").config["layout"]["reduce"] == "hierarchical"
+        job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--reduce", "flat")
+    job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--resume", "--reduce", "auto")
+    assert Run(mpi_tmp_path / "run").config["layout"]["reduce"] == "flat"
+    job(MPI.COMM_WORLD, mpi_tmp_path, "new", "--reduce", "auto")
+    assert Run(mpi_tmp_path / "new").config["layout"]["reduce"] == "hierarchical"
 
 
 @pytest.mark.mpi(min_size=3)
@@ -109,25 +111,24 @@ def test_without_a_shared_window_all_ranks_are_flat_and_say_so(mpi_tmp_path, mon
 
 
 def rooms(ranks: int, hosts: int = 1, **changes: object) -> list[Room]:
-    usual = Room(ranks, 1000, 1000 * ranks, 1 << 30, "cpu")
+    usual = Room(ranks, 1000 * ranks, 1 << 30, "cpu")
     return [usual._replace(**changes)] * (ranks * hosts)
 
 
-def test_many_ranks_of_a_host_or_a_large_theta_are_summed_there_first():
-    assert choose("auto", rooms(MANY)) == ("hierarchical", "")
-    assert choose("auto", rooms(MANY - 1)) == ("flat", "")
-    assert choose("auto", rooms(2, theta=LARGE)) == ("hierarchical", "")
-    assert choose("auto", rooms(1, hosts=9, theta=LARGE)) == ("flat", "")
-    assert choose("auto", rooms(MANY, device="cuda:0")) == ("flat", "")
-    assert choose("hierarchical", rooms(2)) == ("hierarchical", "")
-    assert choose("flat", rooms(MANY)) == ("flat", "")
+def test_ranks_of_a_host_are_summed_there_first():
+    assert choose("auto", rooms(2)) == ("hierarchical", "")
+    assert choose("auto", rooms(1, hosts=9)) == ("flat", "")
+    assert choose("auto", rooms(8, device="cuda:0")) == ("flat", "")
+    assert choose("hierarchical", rooms(8, device="cuda:0")) == ("hierarchical", "")
+    assert choose("flat", rooms(8)) == ("flat", "")
+    assert choose("auto", rooms(1)) == choose("hierarchical", rooms(1)) == ("flat", "")
 
 
 def test_what_cannot_be_had_is_said():
     kind, why = choose("hierarchical", rooms(1, hosts=3))
     assert kind == "flat" and "one rank" in why
     for wanted in ("auto", "hierarchical"):
-        kind, why = choose(wanted, rooms(MANY, needed=50 << 20, free=64 << 20))
+        kind, why = choose(wanted, rooms(8, needed=50 << 20, free=64 << 20))
         assert kind == "flat" and "need 50 MB" in why and "64 MB are free" in why
 
 
