@@ -4,11 +4,11 @@ Every message of a run goes through here, under MPI's own names, so this is also
 look at to see what can leave a rank.
 """
 
+import faulthandler
 import io
 import os
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -32,27 +32,19 @@ from fedmpi.errors import UserError  # noqa: E402
 
 START_TIMEOUT = 600.0
 
-
-def _give_up() -> None:
-    if worlds.place() == 0:
-        late = f"MPI has not started on all ranks for {START_TIMEOUT:g} s. Start it again."
-        os.write(2, f"fedmpi: {late}\n".encode())
-    os._exit(1)
-
-
 if not MPI.Is_initialized():
     if worlds.survives_failures():
         # Between hosts these two return wrong sums after a rank has died.
         os.environ.setdefault("OMPI_MCA_coll", "^han,adapt")
-        # Nobody else ends the job if a rank dies before MPI has started on all of them.
-        _giving_up = threading.Timer(START_TIMEOUT, _give_up)
-        _giving_up.daemon = True
-        _giving_up.start()
+        # Nobody else ends the job if a rank dies before MPI has started on all of them. MPI_Init
+        # keeps Python's lock, so a thread of Python's could not.
+        _said = sys.stderr if worlds.place() == 0 else open(os.devnull, "w")  # noqa: SIM115
+        faulthandler.dump_traceback_later(START_TIMEOUT, file=_said, exit=True)
     if (doubt := worlds.doubt(MPI.get_vendor()[0])) is not None:
         print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
     MPI.Init_thread(MPI.THREAD_FUNNELED)
     if worlds.survives_failures():
-        _giving_up.cancel()
+        faulthandler.cancel_dump_traceback_later()
 
 T = TypeVar("T")
 

@@ -152,13 +152,20 @@ class Witness(threading.Thread):
         if not hasattr(os, "pidfd_open"):
             return
         ends = select.epoll()
-        pids = {}
+        pids, gone = {}, []
         for rank in lost.read_ranks(self.folder):
             if rank["host"] == socket.gethostname():
-                with contextlib.suppress(OSError):
+                try:
                     pids[end := os.pidfd_open(rank["pid"])] = rank["pid"]
                     ends.register(end, select.EPOLLIN)
-        while pids and self.first is None:
+                except ProcessLookupError:
+                    gone.append(rank["pid"])
+                except OSError:
+                    pass
+        if len(gone) == 1:
+            (self.first,) = gone
+        # Of several that had ended before we looked the first is unknown: the launcher may know.
+        while pids and not gone and self.first is None:
             last_look = self.done.is_set()
             for end, _ in ends.poll(LOOK_EVERY, maxevents=1):
                 self.first = pids[end]
