@@ -6,6 +6,7 @@ whole one, at whatever moment a job is killed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -95,6 +96,9 @@ def _keep_previous(folder: Path) -> None:
     newest, link = folder / NEWEST, folder / f".{PREVIOUS}.{os.getpid()}"
     if not newest.exists():
         return
+    with contextlib.suppress(OSError):
+        if os.path.samefile(newest, folder / PREVIOUS):
+            return  # a kill came between the two renames; the one below would leave the link
     try:
         os.link(newest, link)  # so that the newest one has its name at every moment
         os.replace(link, folder / PREVIOUS)

@@ -68,6 +68,15 @@ DAMAGE = {
 }
 
 
+def test_a_kill_between_the_two_names_leaves_nothing_behind(train, cut, tmp_path):
+    """Then both names are of one file, and to rename a third onto them does nothing."""
+    newest, previous = (tmp_path / "run" / name for name in ("checkpoint.pt", checkpoint.PREVIOUS))
+    previous.unlink()
+    previous.hardlink_to(newest)
+    train(*cut, "--resume")
+    assert not [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_gives_way_to_the_previous_one(train, cut, damage, tmp_path, capfd):
     whole = train(*cut, output="whole").theta()
