@@ -4,8 +4,9 @@
 #
 #   ./launch/test.sh [options of pytest]
 #
-# First everything under MPICH, then again under Open MPI what depends on the MPI: the tests marked
-# `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks.
+# Everything under MPICH, and at the same time again under Open MPI what depends on the MPI: the tests
+# marked `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks. What
+# Open MPI's say is shown when MPICH's have ended.
 # Options go to each pytest: ./launch/test.sh tests/test_simplex.py -k floor
 
 set -euo pipefail
