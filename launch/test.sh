@@ -95,7 +95,7 @@ if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
     under_open_mpi >"$scratch/openmpi.log" 2>&1 </dev/null &
     beside=$!
     set +m
-    trap 'kill -- "-$beside" 2>/dev/null; rm -rf -- "$scratch"' EXIT
+    trap 'kill -- "-$beside" 2>/dev/null || true; rm -rf -- "$scratch"' EXIT
 fi
 both_legs mpich MPICH "$marks"
 if [[ $beside ]]; then
