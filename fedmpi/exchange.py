@@ -2,7 +2,7 @@
 
     report            losses at theta   clients → server   Ireduce, or Igatherv per client
     receive_weights   weights           server → clients   Ibcast, or Iscatterv per client
-    sum_changes       change of theta   all ↔ all          Iallreduce, or as fedmpi.reduction has it
+    sum_changes       change of theta   all ↔ all          within each host, then Iallreduce
 
 The first two are under way while the clients' backward passes run, and are waited for where their
 content is first needed. Nothing else travels in a round, but that an evaluated one ends with the

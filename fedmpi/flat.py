@@ -49,17 +49,14 @@ class FlatModel:
 
     def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
         """Other memory for the change of theta and the scalars beside it: `buffer`, on the host."""
-        self.sums = self.theta.new_zeros(self.size + scalars)
-        self.host_sums = self.sums
-        if buffer is not None:
-            self.host_sums = torch.from_numpy(buffer)
-        elif self.sums.device.type != "cpu":
+        length, on_gpu = self.size + scalars, self.theta.device.type != "cpu"
+        if buffer is None:
             # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
-            self.host_sums = self.sums.cpu().pin_memory()
-        if self.sums.device.type == "cpu":
-            self.sums = self.host_sums
+            buffer = torch.zeros(length, dtype=self.theta.dtype, pin_memory=on_gpu).numpy()
+        self.buffer = buffer
+        self.host_sums = torch.from_numpy(buffer)
+        self.sums = self.theta.new_zeros(length) if on_gpu else self.host_sums
         self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
-        self.buffer: np.ndarray = self.host_sums.numpy()
         self.into_change = self._cut(self.change)
         """The change, in the shapes of the parameters."""
         for p, change in zip(self._parameters, self.into_change, strict=True):

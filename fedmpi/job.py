@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import platform
@@ -27,7 +26,7 @@ from fedmpi.datasets.csvfile import CsvFolder
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.prepared import Prepared
 from fedmpi.dealing import Deal, deal, leave
-from fedmpi.display import Progress, at_terminal, facts, say, warn
+from fedmpi.display import Progress, at_terminal, facts, say
 from fedmpi.errors import UserError, said_by
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
@@ -42,11 +41,11 @@ from fedmpi.partition import Partition
 from fedmpi.pieces import rows_of_a_pass
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
-from fedmpi.reduction import Flat, Hierarchical, choose, reduction, room
+from fedmpi.reduction import Flat, Hierarchical, choose, hierarchical, room
 from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
 from fedmpi.server import WEIGHTS, Server
-from fedmpi.survivors import SurvivingTraining, Survivors, refuse_method
+from fedmpi.survivors import Losses, SurvivingTraining, Survivors, refuse_method
 from fedmpi.training import Training
 
 T = TypeVar("T")
@@ -73,7 +72,6 @@ class Job:
         self.folder = RunFolder(config.output)
         self.survivors = Survivors(ranks) if config.on_client_failure == "continue" else None
         self.began_with = ranks.size
-        self._noted: set[int] = set()
         self.reduction: Flat | Hierarchical | None = None
 
     def run(self) -> dict | None:
@@ -208,14 +206,12 @@ class Job:
         scalars, scale = self.method.scalars + 1, self.prepared.scale
         length = sum(p.numel() for p in module.parameters()) + scalars
         kind = self._choose_reduction(length)
-        self.reduction = reduction(self.ranks, kind, length, c.dtype)
-        if self.ranks.is_server and self.reduction.kind != kind:
+        shared = hierarchical(self.ranks, length, c.dtype) if kind == "hierarchical" else None
+        if self.ranks.is_server and kind == "hierarchical" and not shared:
             self.notes.append("sums are flat: MPI gave no window of shared memory")
-        # On a GPU the model has pinned memory of its own for the sums, unless they are shared.
-        staged = self.reduction.kind == "flat" and self.device.type != "cpu"
-        buffer = None if staged else self.reduction.buffer
+        buffer = shared.buffer if shared else None
         self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer)
-        self.reduction.buffer = self.model.buffer
+        self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
         if len(self.my_clients):
             rows = self._load("train", self.my_rows)
@@ -287,8 +283,9 @@ class Job:
             if self.survivors:
                 refuse_method(self.method)
             done = self._resume(self.server) if self.config.resume else 0
-            self.placement = Placement(places or [])
-            self._announce(self.placement, done)
+            placement = Placement(places or [])
+            self.losses = Losses(self.deal, self.lost, self.folder, placement, self.config.rounds)
+            self._announce(placement, done)
             return done
 
         places = self.ranks.gather(here(self.ranks.host, self.device))
@@ -387,7 +384,7 @@ class Job:
         result: dict = {}
         done: list[bool] = []
 
-        def leave() -> None:
+        def save() -> None:
             assert self.server and by_rank and last_theta is not None
             if done:
                 return  # and a rank has died since
@@ -422,7 +419,7 @@ class Job:
             self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
             done.append(True)
 
-        self._together(lambda: self.ranks.on_server(leave))
+        self._together(lambda: self.ranks.on_server(save))
         return result or None
 
     def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
@@ -445,7 +442,7 @@ class Job:
             if theta is not None:
                 self.model.theta.copy_(theta)
             if self.server:
-                self._note_lost(ranks, self.config.rounds + 1)
+                self.losses.note(ranks, self.config.rounds + 1)
 
         return self.survivors.together(work, again)
 
@@ -456,7 +453,7 @@ class Job:
         """
         rows = np.array([self.total_rows])
         if self.server:
-            self._note_lost(ranks, t)
+            self.losses.note(ranks, t)
             if t <= self.config.rounds:
                 self.method.lose(self.deal.partition.counts)
             rows[0] = self.deal.partition.total
@@ -467,35 +464,6 @@ class Job:
         if self.server:
             self.server.exchange = self.exchange
         return self.exchange
-
-    def _note_lost(self, ranks: list[int], t: int) -> None:
-        """On the server: these ranks, by their first numbers, died in round `t`.
-
-        After the last round their clients have had their part in the model, and keep it.
-        """
-        for rank in sorted(set(ranks) - self._noted):
-            self._noted.add(rank)
-            before = self.deal.partition
-            place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
-            if t <= self.config.rounds:
-                self.deal.partition = before.without(clients)
-            gone = (before.group_sizes > 0) & (self.deal.partition.group_sizes == 0)
-            names = np.array(before.groups)[gone].tolist()
-            event = {"rank": rank, "host": place.host, "pid": place.pid, "clients": clients}
-            self.lost.append(event | {"groups": names, "last_round": t - 1})
-            when = f"in round {t}" if t <= self.config.rounds else "after the last round"
-            groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
-            had = lost.clients_of([event]) or "no clients"
-            who = f"rank {rank} (PID {place.pid} on {place.host}) with {had}"
-            warn(f"lost {who} {when}, going on with {self.deal.partition.total:,} rows{groups}")
-        if not self.deal.partition.total:
-            raise UserError("no client is left. What was saved stands: go on with --resume.")
-        with contextlib.suppress(UserError, KeyError):
-            # So that whoever is lost when the job ends is not taken for one who was lost before.
-            left = [
-                r for r in self.folder.read_json(RANKS)["ranks"] if r["rank"] not in self._noted
-            ]
-            self.folder.update_json(RANKS, {"ranks": left})
 
     def _check_scores(self, *scores: Scores) -> None:
         """A model that diverged in its last rounds is not a result."""

@@ -80,7 +80,7 @@ class Hierarchical:
     two waits suffice within a host. With several hosts the second is for the flag of the first rank
     there, which has the sum of them all.
 
-    Made by `reduction`, which has the ranks meet before the first round.
+    Made by `hierarchical`, which has the ranks meet before the first round.
     """
 
     kind = "hierarchical"
@@ -216,18 +216,14 @@ def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
     return "hierarchical", ""
 
 
-def reduction(
-    ranks: Ranks, kind: str, length: int, dtype: str, host: int = 0
-) -> Flat | Hierarchical:
-    """A sum of that kind on all ranks; flat on all of them, where MPI has no shared window.
+def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierarchical | None:
+    """Sums through shared windows; None on all ranks, if MPI has none for one of them.
 
     Ranks of a host that give different numbers as `host` are taken for ranks of different ones.
     """
-    if kind == "flat":
-        return Flat(ranks, np.zeros(length, dtype))
     made: Hierarchical | None = None
     with contextlib.suppress(MPI.Exception):
         made = Hierarchical(ranks, length, dtype, host)
     ranks.meet()
     everywhere = ranks.comm.allreduce(int(made is not None), op=MPI.MIN)
-    return made if made and everywhere else Flat(ranks, np.zeros(length, dtype))
+    return made if everywhere else None

@@ -14,6 +14,7 @@ This is User-Level Failure Mitigation, which Open MPI 5 has and MPICH has not.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ import numpy as np
 import torch
 
 from fedmpi import worlds
+from fedmpi.display import warn
 from fedmpi.errors import UserError
+from fedmpi.lost import RANKS, clients_of
 from fedmpi.methods import method as base
 from fedmpi.ranks import (
     FIRST_NAP,
@@ -39,8 +42,11 @@ from fedmpi.training import Training
 
 if TYPE_CHECKING:
     from fedmpi.config import Config
+    from fedmpi.dealing import Deal
     from fedmpi.exchange import Exchange
     from fedmpi.methods.method import Method
+    from fedmpi.placement import Placement
+    from fedmpi.runfolder import RunFolder
 
 T = TypeVar("T")
 
@@ -190,6 +196,51 @@ class SurvivingTraining(Training):
             self.clients.diverged.clear()
         self.exchange = self.go_on_without(lost, t)
         self._weights_due = True
+
+
+@dataclass
+class Losses:
+    """On the server: the client ranks that a run goes on without, and the rows that are left."""
+
+    deal: Deal
+    events: list[dict]
+    """What result.json and checkpoints say of each."""
+    folder: RunFolder
+    placement: Placement
+    rounds: int
+    _noted: set[int] = field(default_factory=set)
+
+    def note(self, ranks: list[int], t: int) -> None:
+        """These ranks, by their first numbers, died in round `t`.
+
+        After the last round their clients have had their part in the model, and keep it.
+        """
+        for rank in sorted(set(ranks) - self._noted):
+            self._noted.add(rank)
+            self._note_one(rank, t)
+        if not self.deal.partition.total:
+            raise UserError("no client is left. What was saved stands: go on with --resume.")
+        with contextlib.suppress(UserError, KeyError):
+            # So that whoever is lost when the job ends is not taken for one who was lost before.
+            ranks_now = self.folder.read_json(RANKS)["ranks"]
+            left = [r for r in ranks_now if r["rank"] not in self._noted]
+            self.folder.update_json(RANKS, {"ranks": left})
+
+    def _note_one(self, rank: int, t: int) -> None:
+        before = self.deal.partition
+        place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
+        if t <= self.rounds:
+            self.deal.partition = before.without(clients)
+        gone = (before.group_sizes > 0) & (self.deal.partition.group_sizes == 0)
+        names = np.array(before.groups)[gone].tolist()
+        event = {"rank": rank, "host": place.host, "pid": place.pid, "clients": clients}
+        self.events.append(event | {"groups": names, "last_round": t - 1})
+        when = f"in round {t}" if t <= self.rounds else "after the last round"
+        groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
+        who = f"rank {rank} (PID {place.pid} on {place.host})"
+        had = clients_of([event]) or "no clients"
+        left = f"{self.deal.partition.total:,} rows"
+        warn(f"lost {who} with {had} {when}, going on with {left}{groups}")
 
 
 FLAG = "--on-client-failure continue"

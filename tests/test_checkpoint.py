@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 import torch
 from jobs import options
+from runs import CutOff
 from test_journal import files_of_at_most
 
 from fedmpi import checkpoint
 from fedmpi.checkpoint import Schedule, parse_every
 from fedmpi.errors import UserError
 from fedmpi.server import Server
-
-
-class CutOff(Exception):
-    """What ends a run in these tests."""
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 import json
 import socket
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -92,8 +94,6 @@ def test_what_is_tried_again(tmp_path, capfd, code, retries, ends, tries):
     count = tmp_path / "count"
     count.write_text("")
     command = ["--retries", str(retries), "--", *fails_until(3, code), str(count)]
-    import subprocess
-
     done = subprocess.run([sys.executable, "-m", "fedmpi.watch", *command], timeout=120)
     assert done.returncode == ends and len(count.read_text()) == tries
     assert f"try {tries}" in capfd.readouterr().out
@@ -112,20 +112,30 @@ def test_a_retry_resumes_its_own_checkpoint_alone(tmp_path):
     assert "--force" not in job._again() and "--resume" in job._again()
 
 
-def test_the_first_process_to_end_is_seen(tmp_path):
-    """Three, of which one is killed, and at once the others."""
-    import subprocess
+@pytest.fixture
+def sleepers():
+    some = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+    yield some
+    for sleeper in some:
+        sleeper.kill()
+        sleeper.wait()
 
-    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
-    witness = watch.Witness(tmp_path)
+
+def witness_of(folder, sleepers) -> watch.Witness:
+    """One that has begun to look: the ranks write down who they are after it is there."""
+    witness = watch.Witness(folder)
     processes = [(socket.gethostname(), p.pid) for p in sleepers]
     text = lost.where(processes, [[], [0], [1]], "mpirun")
-    (tmp_path / "ranks.json").write_text(json.dumps(text))
-    import time
-
+    (folder / "ranks.json").write_text(json.dumps(text))
     end = time.monotonic() + 60
     while not witness.began and time.monotonic() < end:
         time.sleep(0.01)
+    return witness
+
+
+def test_the_first_process_to_end_is_seen(tmp_path, sleepers):
+    """Three, of which one is killed, and at once the others."""
+    witness = witness_of(tmp_path, sleepers)
     time.sleep(1)
     for i in (2, 0, 1):
         sleepers[i].kill()
@@ -133,3 +143,15 @@ def test_the_first_process_to_end_is_seen(tmp_path):
     witness.join(timeout=10)
     assert witness.first == sleepers[2].pid
     assert lost.who(tmp_path, "", witness.first).startswith("rank 2 ")
+
+
+@pytest.mark.parametrize("gone", [[2], [0, 2]])
+def test_one_that_ended_before_the_look_is_the_first_and_of_two_nobody_knows(
+    tmp_path, sleepers, gone
+):
+    for i in gone:
+        sleepers[i].kill()
+        sleepers[i].wait()
+    witness = witness_of(tmp_path, sleepers)
+    witness.join(timeout=10)
+    assert witness.first == (sleepers[2].pid if len(gone) == 1 else None)

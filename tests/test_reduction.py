@@ -10,7 +10,7 @@ from test_exchange import job
 
 from fedmpi import reduction as module
 from fedmpi.ranks import Ranks, Stopped
-from fedmpi.reduction import Room, bytes_needed, choose, reduction
+from fedmpi.reduction import Flat, Room, bytes_needed, choose, hierarchical
 
 LENGTHS = (1, 2, 1001)
 """Shorter than the ranks are many, too: some then have no slice."""
@@ -24,12 +24,11 @@ def test_the_sum_is_that_of_iallreduce_round_after_round(hosts):
     ranks = Ranks(MPI.COMM_WORLD, stall_timeout=60)
     rng = np.random.default_rng(ranks.rank)
     for length in LENGTHS:
-        flat = reduction(ranks, "flat", length, "float64")
+        flat = Flat(ranks, np.zeros(length))
         first, again = (
-            reduction(ranks, "hierarchical", length, "float64", HOSTS[hosts](ranks.rank))
-            for _ in range(2)
+            hierarchical(ranks, length, "float64", HOSTS[hosts](ranks.rank)) for _ in range(2)
         )
-        assert first.kind == "hierarchical" and not first.buffer.any()
+        assert first and again and not first.buffer.any()
         for t in range(12):
             values = rng.normal(size=length) * 10.0 ** rng.integers(-3, 3)
             for some in (flat, first, again):
@@ -62,12 +61,12 @@ def test_a_run_gives_the_theta_of_flat_sums(mpi_tmp_path, method, monkeypatch):
     """Also between hosts; TERM waits for its weights in the round, which must not be held up."""
     extra = ["--method", method, "--setting", "PSG"]
     extra += [] if method == "fedminmax" else ["--local-epochs", "1"]
-    made = reduction
+    made = hierarchical
     kinds = ("flat", *["hierarchical"] * (method == "fedminmax"), "hosts")
     for name in kinds:
         if name == "hosts":
             monkeypatch.setattr(
-                "fedmpi.job.reduction",
+                "fedmpi.job.hierarchical",
                 lambda ranks, *some: made(ranks, *some, host=int(ranks.rank > 1)),
             )
         reduce = ["--reduce", "flat" if name == "flat" else "hierarchical"]
@@ -104,7 +103,7 @@ def test_without_a_shared_window_all_ranks_are_flat_and_say_so(mpi_tmp_path, mon
             raise MPI.Exception(MPI.ERR_WIN)
 
     monkeypatch.setattr(module.Hierarchical, "_allocate", allocate)
-    assert reduction(ranks, "hierarchical", 10, "float64").kind == "flat"
+    assert hierarchical(ranks, 10, "float64") is None
     job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--reduce", "hierarchical")
     config = Run(mpi_tmp_path / "run").config
     assert config["layout"]["reduce"] == "flat" and "sums are flat" in config["notes"][-1]
