@@ -17,11 +17,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedmpi.datasets import DATASETS, NAMES, find
+from fedmpi.datasets import FILES, NAMES, find
 from fedmpi.datasets.csvfile import CsvFile
 from fedmpi.datasets.dataset import Dataset
 from fedmpi.datasets.options import DataOptions, add_data_options, options_from
-from fedmpi.datasets.prepared import Prepared, prepare, verify
+from fedmpi.datasets.prepared import Prepared
+from fedmpi.datasets.preparing import prepare, verify
 from fedmpi.errors import UserError
 
 
@@ -38,7 +39,7 @@ def list_datasets(data_dir: Path) -> None:
             prepared.append(Prepared.open(folder).dataset)
         except UserError:
             continue  # `verify` tells what is wrong with it
-    described: list[Dataset] = [*DATASETS.values(), CsvFile("FILE")]
+    described: list[Dataset] = [*map(find, FILES), CsvFile("FILE")]
     rows = [("name", "state", "groups", "what")]
     for dataset in described:
         own = isinstance(dataset, CsvFile)
@@ -78,7 +79,7 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
 def verify_all(data_dir: Path) -> bool:
     """Hash everything again, a line each; whether all of it is right."""
     checks: dict[Path, Callable] = {}  # two datasets may share a raw file
-    for dataset in DATASETS.values():
+    for dataset in map(find, FILES):
         checks |= dataset.raw_checks(data_dir)
     checks |= {folder: partial(verify, folder) for folder in prepared_folders(data_dir)}
     right = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import math
 import sys
@@ -21,7 +22,7 @@ import numpy as np
 from fedmpi import datasets
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.display import Progress, at_terminal, say
 from fedmpi.errors import UserError
 from fedmpi.layout import assign_clients
@@ -120,7 +121,8 @@ def run_grid(
     if teams > 1:
         world.on_server(lambda: prepare_all(waiting))
     if waiting:
-        import fedmpi.job  # noqa: F401  torch with it, now that the command line is known to be good
+        # torch with it, now that the command line is known to be good
+        importlib.import_module("fedmpi.desk" if team.is_server else "fedmpi.job")
 
         gc.freeze()  # what is imported stays: no need to go through it after every run
         progress = GridProgress(kind if world.is_server else "none", plans, teams)

@@ -27,11 +27,12 @@ from fedmpi.datasets.csvfile import (
     path_of,
     read_rows,
 )
-from fedmpi.datasets.options import DataOptions
+from fedmpi.datasets.options import DataOptions, options_from
 from fedmpi.errors import UserError
 from fedmpi.ranks import Ranks
 
 if TYPE_CHECKING:
+    from fedmpi.config import Config
     from fedmpi.datasets.owners import Owner
 
 T = TypeVar("T")
@@ -96,8 +97,9 @@ class OverRanks:
         return self.ranks.on_server(joined)
 
 
-def hold(ranks: Ranks, dataset: CsvFolder, options: DataOptions) -> Holdings:
+def hold(ranks: Ranks, config: Config) -> Holdings:
     """Read each owner's file on its own rank, and agree on what the inputs mean."""
+    dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
     mine = my_owners(ranks, names, hosted)
     agree = OverRanks(ranks, mine)
@@ -161,8 +163,9 @@ def read_owner(folder: Path, name: str, options: DataOptions, share: float | Non
     return Owner(name, frame, in_test, notes)
 
 
-def fingerprint(ranks: Ranks, dataset: CsvFolder, options: DataOptions) -> str:
-    """From the contents of all owners' files, each hashed by its own rank."""
+def fingerprint(ranks: Ranks, config: Config) -> str:
+    """By which the data are recognised: from all owners' files, each hashed by its own rank."""
+    dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
     mine = my_owners(ranks, names, hosted)
 
@@ -188,6 +191,10 @@ def my_owners(ranks: Ranks, names: list[str], hosted: list[np.ndarray]) -> list[
     if ranks.rank not in ranks.client_ranks:
         return []
     return [names[k] for k in hosted[ranks.client_ranks.index(ranks.rank)]]
+
+
+def folder_of(config: Config) -> CsvFolder:
+    return CsvFolder(config.dataset.removeprefix("csv:"))
 
 
 def find_owners(ranks: Ranks, folder: Path) -> tuple[list[str], list[np.ndarray]]:

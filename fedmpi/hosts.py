@@ -11,9 +11,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmpi.datasets.dataset import Dataset
-from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import Prepared, is_stale, prepare, read_manifest
+from fedmpi.config import Config
+from fedmpi.datasets.prepared import Prepared, is_stale, read_manifest
 from fedmpi.errors import UserError
 from fedmpi.ranks import Ranks
 
@@ -29,23 +28,34 @@ class Found:
     error: str = ""
 
 
-def prepare_on_every_host(
-    ranks: Ranks, dataset: Dataset, data_dir: Path, options: DataOptions, progress: bool
-) -> Prepared:
-    """The prepared `dataset`, the same on every host; an AgreedError says on which it is not."""
-    folder = ranks.on_server(lambda: prepare(dataset, data_dir, options, progress).folder)
+def prepare_on_every_host(ranks: Ranks, config: Config) -> Prepared:
+    """The prepared dataset, the same on every host; an AgreedError says on which it is not."""
+    folder = ranks.on_server(lambda: prepare_here(config).folder)
     found = None
     if ranks.local_rank == 0:
         try:
             # By the server's name: a host may have the prepared data, but not what they are of.
             ready = folder.exists() and not is_stale(folder)
-            there = Prepared.open(folder) if ready else prepare(dataset, data_dir, options)
+            there = Prepared.open(folder) if ready else prepare_here(config, quiet=True)
             found = Found(ranks.host, there.folder.name, digest(there.folder))
         except UserError as error:
             found = Found(ranks.host, error=str(error))
     hosts = ranks.gather(found)
     ranks.on_server(lambda: compare([host for host in hosts or [] if host]))
     return Prepared.open(folder)
+
+
+def prepare_here(config: Config, quiet: bool = False) -> Prepared:
+    """The dataset, prepared on this host if it is not yet."""
+    # On the first rank of a host alone, and not before: what reads datasets is not light.
+    from fedmpi.datasets import find
+    from fedmpi.datasets.options import options_from
+    from fedmpi.datasets.preparing import prepare
+    from fedmpi.display import at_terminal
+
+    bar = config.progress == "bar" or (config.progress == "auto" and at_terminal())
+    dataset, options = find(config.dataset), options_from(config)
+    return prepare(dataset, Path(config.data_dir), options, bar and not quiet)
 
 
 def digest(folder: Path) -> str:

@@ -16,11 +16,11 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from fedmpi.checkpoint import NEWEST, PREVIOUS
 from fedmpi.command import resumed
+from fedmpi.placement import ranges
 
 RANKS = "ranks.json"
 OPEN_MPI_NAMES = re.compile(r"\bPID\s+(\d+)\s+on\s+node\s+(\S+)")
@@ -86,15 +86,6 @@ def read_ranks(folder: Path) -> list[dict]:
 
 def _same(host: str, other: str) -> bool:
     return host.split(".")[0] == other.split(".")[0]
-
-
-def ranges(numbers: list[int]) -> str:
-    """`4-6, 9` for 4, 5, 6, 9."""
-    parts = []
-    for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
-        ends = [number for _, number in run]
-        parts.append(f"{ends[0]}-{ends[-1]}" if len(ends) > 1 else f"{ends[0]}")
-    return ", ".join(parts)
 
 
 def checkpoint_age(folder: Path) -> float | None:

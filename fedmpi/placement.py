@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
-
-from fedmpi.lost import ranges
 
 SHOWN = 8
 """Hosts that are printed; config.json has them all."""
@@ -63,3 +62,12 @@ class Placement:
             line += ", each on its own" if bound and len(ranks) > 1 else ""
         devices = sorted({place.device for place in places} - {"cpu"})
         return f"{line}; {', '.join(devices)}" if devices else line
+
+
+def ranges(numbers: list[int]) -> str:
+    """`4-6, 9` for 4, 5, 6, 9."""
+    parts = []
+    for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+        ends = [number for _, number in run]
+        parts.append(f"{ends[0]}-{ends[-1]}" if len(ends) > 1 else f"{ends[0]}")
+    return ", ".join(parts)

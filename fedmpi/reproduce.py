@@ -116,7 +116,7 @@ INSTEAD = {
 
 def parser() -> argparse.ArgumentParser:
     """The options of the grid, and those of fedmpi.train that make sense for all of it."""
-    from fedmpi.config import parser_of
+    from fedmpi.arguments import parser_of
     from fedmpi.methods import FILES
 
     p = parser_of("python -m fedmpi.reproduce", __doc__, INSTEAD)
@@ -155,7 +155,7 @@ OF_THE_GRID = (
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     """The request and its runs, each checked, and looked for on the disk."""
-    from fedmpi.config import short_name
+    from fedmpi.arguments import short_name
     from fedmpi.grid import look
 
     a = parser().parse_args(sys.argv[1:])
@@ -192,7 +192,7 @@ def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
     """All settings, but PSG where there are two groups, on which it is the same as SSG."""
     from fedmpi import datasets
     from fedmpi.datasets.options import options_from
-    from fedmpi.datasets.prepared import prepare
+    from fedmpi.datasets.preparing import prepare
 
     dataset = datasets.find(a.dataset)
     if dataset.groups:
@@ -242,7 +242,7 @@ def plan_method(
 ) -> list[Plan]:
     """The runs of one method with one seed, a setting each."""
     from fedmpi import methods
-    from fedmpi.config import METHOD_OPTIONS, resolve_options, short_name
+    from fedmpi.arguments import METHOD_OPTIONS, resolve_options, short_name
     from fedmpi.grid import Plan
 
     name, own = read_variant(variant)
@@ -276,7 +276,7 @@ def plan_method(
 
 def read_variant(variant: str) -> tuple[str, dict[str, object]]:
     """`qfedavg,q=5` as the method and what it is run with."""
-    from fedmpi.config import parser as train_parser
+    from fedmpi.arguments import parser as train_parser
 
     name, *pairs = variant.split(",")
     own: dict[str, object] = {}
@@ -293,7 +293,7 @@ def read_variant(variant: str) -> tuple[str, dict[str, object]]:
 def check_options(request: Request) -> None:
     """Refuse an option that no method of the grid has a use for."""
     from fedmpi import methods
-    from fedmpi.config import METHOD_OPTIONS
+    from fedmpi.arguments import METHOD_OPTIONS
 
     chosen = [methods.find(read_variant(variant)[0]) for variant in request.methods]
     for option in METHOD_OPTIONS:

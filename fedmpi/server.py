@@ -55,7 +55,7 @@ class Server:
         self.saved: list[int] = []
         """The rounds of the checkpoints that were written."""
         self.measured: dict[str, float] = {}
-        """What was chosen by measuring: kept in config.json and in checkpoints, for a resume."""
+        """What was measured or chosen at the start: kept in config.json and in checkpoints."""
         self.seconds_before = 0.0
         self.lost: list[dict] = [] if lost is None else lost
         """The client ranks that the run went on without (survivors.py)."""

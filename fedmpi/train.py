@@ -48,7 +48,9 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     config = world.on_server(lambda: read_command_line(world))
     if config.dataset.endswith("/"):
-        config.data = fingerprint_of_owners(world, config)
+        from fedmpi.holdings import fingerprint
+
+        config.data = fingerprint(world, config)
     finished, members = world.on_server(lambda: look_for_result(world, config))
     if not finished:
         ranks = world.first(members)  # spare ranks wait in the bcast below
@@ -70,7 +72,7 @@ def main() -> int:
 def read_command_line(world: Ranks):
     """The configuration."""
     from fedmpi import methods
-    from fedmpi.config import resolve
+    from fedmpi.arguments import resolve
 
     config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
     if config.on_client_failure != "end":
@@ -78,18 +80,6 @@ def read_command_line(world: Ranks):
 
         refuse(config, methods.find(config.method).single_client, world)
     return config
-
-
-def fingerprint_of_owners(world: Ranks, config) -> str:
-    """By which the data of csv:DIR/ are recognised; on every rank."""
-    from fedmpi import datasets
-    from fedmpi.datasets.csvfile import CsvFolder
-    from fedmpi.datasets.options import options_from
-    from fedmpi.holdings import fingerprint
-
-    dataset = datasets.find(config.dataset)
-    assert isinstance(dataset, CsvFolder)
-    return fingerprint(world, dataset, options_from(config))
 
 
 def look_for_result(world: Ranks, config):

@@ -75,7 +75,7 @@ def main() -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of tuning, and those of fedmpi.train that hold for all runs of it."""
-    from fedmpi.config import parser_of
+    from fedmpi.arguments import parser_of
 
     p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD)
     g = p.add_argument_group("tuning")
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
     """The request and the points of its grid, each checked, and looked for on the disk."""
-    from fedmpi.config import short_name
+    from fedmpi.arguments import short_name
     from fedmpi.grid import look
 
     a = parser().parse_args(sys.argv[1:])
@@ -170,7 +170,7 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
 
 def plan_choices(request: Request) -> list[Choice]:
     """Every point of the grid, a run for each fold."""
-    from fedmpi.config import resolve_options
+    from fedmpi.arguments import resolve_options
     from fedmpi.folds import model_selection
     from fedmpi.grid import Plan
 

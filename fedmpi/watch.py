@@ -206,7 +206,7 @@ def say(text: str) -> None:
 
 def run_folder(command: list[str]) -> Path | None:
     """Where the run of this command line leaves its files; None if that cannot be told."""
-    from fedmpi.config import resolve
+    from fedmpi.arguments import resolve
 
     if "fedmpi.train" not in command:
         return None

@@ -16,7 +16,7 @@ def train(tmp_path):
     """Train in this process: train("--dataset", "csv:...", ...) -> Run."""
     from mpi4py import MPI
 
-    from fedmpi.config import resolve
+    from fedmpi.arguments import resolve
     from fedmpi.job import Job
     from fedmpi.ranks import Ranks
 

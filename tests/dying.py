@@ -11,7 +11,7 @@ from pathlib import Path
 import fedmpi.evaluation
 import fedmpi.job
 from fedmpi import signals
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.exchange import Exchange
 from fedmpi.job import Job
 from fedmpi.ranks import MPI, Ranks, Stopped, run

@@ -24,7 +24,7 @@ from mpi4py import MPI
 from fedmpi import train
 from fedmpi.datasets import find
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.ranks import AgreedError, Ranks
 
 ROWS = [f"{i},{i * 7 % 5},{'abcd'[i % 4]},{'yes' if i * 3 % 7 < 3 else 'no'}" for i in range(120)]

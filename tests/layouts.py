@@ -9,7 +9,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from fedmpi import methods
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.job import Job
 from fedmpi.partition import SETTINGS
 from fedmpi.ranks import Ranks, run

@@ -257,6 +257,13 @@ def test_the_measured_cost_is_kept_and_used_by_a_resume(train, cut, tmp_path):
     assert seen == [measured] and resumed.config["measured"]["checkpoint_seconds"] == measured
 
 
+def test_a_checkpoint_has_what_was_chosen_at_the_start(cut, tmp_path):
+    state = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert state["measured"]["micro_batch"] == config["micro_batch"] > 0
+    assert state["measured"]["hierarchical"] == (config["layout"]["reduce"] == "hierarchical")
+
+
 def with_losses(folder, losses: object) -> None:
     """Let the newest checkpoint say that these ranks were lost."""
     state = torch.load(folder / "checkpoint.pt", weights_only=True)

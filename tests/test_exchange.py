@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 from runs import Run
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.job import Job
 from fedmpi.ranks import Ranks
 

@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from input_cases import TABLE
 
-from fedmpi.config import METHOD_OPTIONS, Config, parser, resolve
-from fedmpi.datasets import DATASETS, find
+from fedmpi.arguments import METHOD_OPTIONS, parser, resolve
+from fedmpi.config import Config
+from fedmpi.datasets import FILES as DATASETS
+from fedmpi.datasets import find
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.errors import UserError
 from fedmpi.methods import FILES
 

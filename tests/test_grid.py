@@ -10,7 +10,7 @@ import torch
 from mpi4py import MPI
 from runs import Run, cut_off_after
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.errors import UserError
 from fedmpi.grid import GridProgress, Plan, duration, look, run_grid
 from fedmpi.ranks import Ranks

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Run, launcher
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.datasets.options import DataOptions
 from fedmpi.datasets.owners import Owner, assemble
 from fedmpi.datasets.table import Numbers, Texts, read_text

@@ -2,7 +2,7 @@ import pytest
 
 from fedmpi.datasets.dataset import Arrays, Dataset
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.datasets.synthetic import Synthetic
 from fedmpi.errors import UserError
 from fedmpi.hosts import Found, compare, digest

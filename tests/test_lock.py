@@ -149,13 +149,13 @@ import sys, time
 from pathlib import Path
 import pandas
 from fedmpi.datasets import find
-from fedmpi.datasets import prepared
+from fedmpi.datasets import prepared, preparing
 from fedmpi.datasets.options import DataOptions
 
-prepared.FORMAT = int(sys.argv[2])
+prepared.FORMAT = preparing.FORMAT = int(sys.argv[2])
 time.sleep(max(0, float(sys.argv[1]) - time.time()))
 for rows in range(100, 110):
-    found = prepared.prepare(find("synthetic"), Path("data"), DataOptions(rows=rows))
+    found = preparing.prepare(find("synthetic"), Path("data"), DataOptions(rows=rows))
     assert found.rows("train") == rows
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedmpi.datasets import DATASETS
+from fedmpi.datasets import find
 from fedmpi.paper import LOCAL_GLOBAL, lookup, printed
 from fedmpi.paper.check import findings, sums_of_weights
 
@@ -26,7 +26,7 @@ def test_numbers_are_found_where_the_paper_prints_them():
 def test_groups_are_called_as_the_datasets_call_them():
     for p in (*printed("risk"), *printed("weight")):
         name = p.dataset.removesuffix(LOCAL_GLOBAL)
-        allowed = ("worst", "best") if name == "synthetic" else DATASETS[name].groups
+        allowed = ("worst", "best") if name == "synthetic" else find(name).groups
         assert p.group in allowed
 
 

@@ -3,7 +3,7 @@
 import pytest
 from test_checkpoint import cut  # noqa: F401
 
-from fedmpi import job, models, pieces
+from fedmpi import desk, models, pieces
 from fedmpi.clients import Clients
 from fedmpi.pieces import USUAL_CACHE, cache_of_a_core, rows_of_a_pass
 
@@ -47,7 +47,7 @@ def test_pieces_are_as_few_as_may_be_and_even(rows):
 def test_a_resume_on_another_machine_keeps_the_size(train, cut, monkeypatch):  # noqa: F811
     """The bits of theta depend on it."""
     there = train(*cut, output="whole")
-    monkeypatch.setattr(job, "rows_of_a_pass", lambda *_: 7)
+    monkeypatch.setattr(desk, "rows_of_a_pass", lambda *_: 7)
     resumed = train(*cut, "--resume")
     assert resumed.config["micro_batch"] == there.config["micro_batch"] != 7
     assert (resumed.theta() == there.theta()).all()

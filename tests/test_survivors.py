@@ -18,7 +18,7 @@ from mpi4py import MPI
 from runs import REPOSITORY, Run, launcher
 from without import Federation
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
 ulfm = pytest.mark.skipif(not OPEN_MPI, reason="MPICH cannot go on after a rank has died")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from runs import Run, cut_off_after, write_people
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.errors import UserError
 
 
@@ -235,7 +235,7 @@ def test_the_command_line_is_checked_before_torch_is_imported():
     import subprocess
     import sys
 
-    code = "import sys, fedmpi.train, fedmpi.config; print('torch' in sys.modules)"
+    code = "import sys, fedmpi.train, fedmpi.arguments; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.errors import UserError
 
 BASE = ["--dataset", "adult", "--method", "qfedavg"]

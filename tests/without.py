@@ -15,7 +15,7 @@ from fedmpi import datasets, models
 from fedmpi.clients import batch_order
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.partition import partition
 
 

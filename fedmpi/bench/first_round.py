@@ -36,7 +36,7 @@ def main() -> int:
 
 def read_command_line(ranks: Ranks, folder: str):
     """The configuration of a run of one round."""
-    from fedmpi.config import resolve
+    from fedmpi.arguments import resolve
 
     fixed = ["--rounds", "1", "--output", f"{folder}/run", "--progress", "none"]
     return resolve([*sys.argv[1:], *fixed], len(ranks.client_ranks), ranks.size == 1)

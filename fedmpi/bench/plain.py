@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedmpi import datasets
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
-from fedmpi.datasets.prepared import Prepared, prepare
+from fedmpi.datasets.prepared import Prepared
+from fedmpi.datasets.preparing import prepare
 from fedmpi.losses import LOSSES
 from fedmpi.partition import partition
 

@@ -62,7 +62,7 @@ class Federation(Contestant):
     """fedmpi on all ranks, through the rounds of a real job that is never evaluated."""
 
     def __init__(self, ranks: Ranks, options: list[str], folder: str) -> None:
-        from fedmpi.config import resolve
+        from fedmpi.arguments import resolve
         from fedmpi.job import Job
 
         arguments = [*options, *UNENDING, "--output", folder]
@@ -71,8 +71,8 @@ class Federation(Contestant):
         job = Job(ranks, config)
         with quiet():
             self.training = job.begin()
-        if ranks.is_server and config.batch_size:
-            self.batches = int(-(-job.deal.partition.client_sizes // config.batch_size).sum())
+        if job.desk and config.batch_size:
+            self.batches = int(-(-job.desk.deal.partition.client_sizes // config.batch_size).sum())
         self.training.exchange.send_first_weights()
         self.split: list[tuple[float, float, float]] = []
         """Of each round: its seconds on this rank, those it computed, CPU seconds that took."""
@@ -112,9 +112,9 @@ class Plain(Contestant):
         if not self.works:
             return
         from fedmpi import models
+        from fedmpi.arguments import resolve
         from fedmpi.bench.plain import PieceLoop, PlainLoop, shards
         from fedmpi.clients import batch_order
-        from fedmpi.config import resolve
         from fedmpi.layout import assign_clients
 
         config = resolve(options, 1, one_process=True)

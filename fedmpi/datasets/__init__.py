@@ -1,18 +1,24 @@
-"""The datasets by name. One file each; importing them is light, reading them is not."""
+"""The datasets by name. One file each, imported when it is asked for."""
 
-from fedmpi.datasets.acs import AcsEmployment, AcsRace
-from fedmpi.datasets.adult import Adult
-from fedmpi.datasets.cifar10 import CIFAR10
-from fedmpi.datasets.csvfile import CsvFile, CsvFolder, is_folder
-from fedmpi.datasets.dataset import Dataset
-from fedmpi.datasets.fashionmnist import FashionMNIST
-from fedmpi.datasets.synthetic import Synthetic
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from fedmpi.errors import UserError, unknown_name
 
-TABLES = (Adult(), AcsEmployment(), AcsRace())
-IMAGES = (FashionMNIST(), CIFAR10())
-DATASETS: dict[str, Dataset] = {d.name: d for d in (Synthetic(), *TABLES, *IMAGES)}
-NAMES = (*DATASETS, "csv:FILE", "csv:DIR/")
+if TYPE_CHECKING:
+    from fedmpi.datasets.dataset import Dataset
+
+FILES = {
+    "synthetic": "fedmpi.datasets.synthetic:Synthetic",
+    "adult": "fedmpi.datasets.adult:Adult",
+    "acs-employment": "fedmpi.datasets.acs:AcsEmployment",
+    "acs-race": "fedmpi.datasets.acs:AcsRace",
+    "fashionmnist": "fedmpi.datasets.fashionmnist:FashionMNIST",
+    "cifar10": "fedmpi.datasets.cifar10:CIFAR10",
+}
+NAMES = (*FILES, "csv:FILE", "csv:DIR/")
 
 
 def find(name: str) -> Dataset:
@@ -21,8 +27,11 @@ def find(name: str) -> Dataset:
     if kind == "csv" and colon:
         if not file:
             raise UserError("csv: needs a file, as in csv:people.csv.")
+        from fedmpi.datasets.csvfile import CsvFile, CsvFolder, is_folder
+
         # By the slash alone where this host does not have the folder, but others may.
         return CsvFolder(file) if file.endswith("/") or is_folder(file) else CsvFile(file)
-    if name not in DATASETS:
+    if name not in FILES:
         raise unknown_name("dataset", name, NAMES)
-    return DATASETS[name]
+    module, _, class_name = FILES[name].partition(":")
+    return getattr(importlib.import_module(module), class_name)()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import fedmpi
-from fedmpi.datasets import DATASETS
+from fedmpi.datasets import FILES
 from fedmpi.errors import UserError
 from fedmpi.partition import SETTINGS
 from fedmpi.records import Record
@@ -90,7 +90,7 @@ def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
         _check(record)
         by_section[record.result["dataset"], tuple(record.result["groups"])].append(record)
     partitions = _Partitions()
-    order = list(DATASETS)
+    order = list(FILES)
     keys = sorted(by_section, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k))
     sections = [_section(by_section[key], partitions) for key in keys]
     lost = _add_claims(sections, folders)

@@ -34,8 +34,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import fedmpi
+from fedmpi.arguments import Parser
 from fedmpi.bench.launch import launch
-from fedmpi.config import Parser
 from fedmpi.errors import UserError
 from fedmpi.scaling.figure import draw
 from fedmpi.scaling.fit import Cluster

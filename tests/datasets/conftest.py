@@ -4,7 +4,7 @@ import pytest
 
 from fedmpi.datasets import find
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from census_files import write_all, write_state
 from fedmpi.data import main
 from fedmpi.datasets import census, find
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.errors import UserError
 from fedmpi.partition import partition
 

@@ -10,7 +10,7 @@ import pytest
 from fedmpi.datasets import find
 from fedmpi.datasets.adult import COLUMNS
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.errors import UserError
 
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")

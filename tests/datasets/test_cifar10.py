@@ -11,7 +11,7 @@ import pytest
 from fedmpi.datasets import find
 from fedmpi.datasets.cifar10 import CIFAR10, LABELS, Sprites
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.datasets.sources import Archive, Npm, RawFile, Unavailable, fetch_raw
 from fedmpi.errors import UserError
 

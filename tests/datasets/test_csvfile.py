@@ -9,7 +9,7 @@ from fedmpi.datasets import find
 from fedmpi.datasets.adult import COLUMNS
 from fedmpi.datasets.csvfile import CsvFile, hold_out
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.errors import UserError
 
 PEOPLE = """age,job,smokes,sex,race,rich

@@ -10,7 +10,7 @@ from images import idx, write_fashionmnist
 from fedmpi.datasets import find
 from fedmpi.datasets.fashionmnist import FashionMNIST, read_idx
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.datasets.sources import Debian, Site, Unavailable
 from fedmpi.errors import UserError
 

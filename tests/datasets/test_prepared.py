@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from fedmpi.datasets import prepared as module
+from fedmpi.datasets import preparing
 from fedmpi.datasets.dataset import Arrays, Dataset, Encoded
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import ARRAYS, FORMAT, Prepared, prepare, verify
+from fedmpi.datasets.prepared import ARRAYS, FORMAT, Prepared
+from fedmpi.datasets.preparing import prepare, verify
 from fedmpi.errors import UserError
 
 OPTIONS = DataOptions()
@@ -65,7 +66,7 @@ def test_what_is_prepared_is_what_was_read_and_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("window", [1, 8, 20, 1 << 22])
 def test_rows_are_taken_in_the_order_asked_for(tmp_path, monkeypatch, window):
-    monkeypatch.setattr(module, "WINDOW_BYTES", window)
+    monkeypatch.setattr("fedmpi.datasets.prepared.WINDOW_BYTES", window)
     tiny = prepare(Tiny(), tmp_path, OPTIONS)
     for rows in ([2, 0, 1, 2], [1], [], slice(None), slice(1, 3)):
         wanted = rows if isinstance(rows, slice) else np.array(rows, dtype=np.int64)
@@ -172,14 +173,14 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
     def full(path, array):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(module.np, "save", full)
+    monkeypatch.setattr(preparing.np, "save", full)
     with pytest.raises(UserError, match="No space left"):
         prepare(Tiny(), tmp_path, OPTIONS)
     assert not list((tmp_path / "prepared").iterdir())
 
 
 def die_half_way(data_dir):
-    save, module.np.save = np.save, lambda *arguments: (save(*arguments), os._exit(9))
+    save, preparing.np.save = np.save, lambda *arguments: (save(*arguments), os._exit(9))
     prepare(Tiny(), data_dir, OPTIONS)
 
 
@@ -217,7 +218,7 @@ def test_two_processes_at_once_both_succeed(tmp_path, stale):
 
 
 def test_ranks_import_nothing_heavy():
-    code = "import fedmpi.datasets.prepared, sys; print([m in sys.modules for m in %r])"
+    code = "import fedmpi.datasets.preparing, sys; print([m in sys.modules for m in %r])"
     heavy = ("pandas", "torch", "tqdm", "urllib.request")
     output = subprocess.check_output([sys.executable, "-c", code % (heavy,)], text=True)
     assert output.strip() == str([False] * len(heavy))

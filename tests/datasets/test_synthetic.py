@@ -3,7 +3,7 @@ import pytest
 
 from fedmpi.datasets import find
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.errors import UserError
 
 SYNTHETIC = find("synthetic")

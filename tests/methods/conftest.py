@@ -11,7 +11,7 @@ from statements import METHODS, Federation, flat
 
 from fedmpi import datasets, models
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.prepared import prepare
+from fedmpi.datasets.preparing import prepare
 from fedmpi.partition import partition
 
 GROUPS = ("north", "east", "south", "west")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedmpi import methods
-from fedmpi.config import resolve
+from fedmpi.arguments import resolve
 from fedmpi.errors import UserError
 from fedmpi.ranks import AgreedError
 

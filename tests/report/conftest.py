@@ -15,7 +15,7 @@ def made(tmp_path_factory) -> Path:
     """`runs`: three methods, two settings where they have one, two seeds; `nasty`: one more."""
     from mpi4py import MPI
 
-    from fedmpi.config import resolve
+    from fedmpi.arguments import resolve
     from fedmpi.job import Job
     from fedmpi.ranks import Ranks
 
