@@ -1,9 +1,9 @@
 """How the ranks' changes of theta become their sum: flat, or first within each host.
 
     flat            one Iallreduce of all ranks
-    hierarchical    every rank's vector lies in memory that its host shares. Each rank of a host
-                    adds one slice of all vectors there; one rank a host sums these with the other
-                    hosts; all read the total where it lies
+    hierarchical    every rank's vector lies in memory that its host shares. Each client rank of a
+                    host adds one slice of all vectors there; one rank a host sums these with the
+                    other hosts; all read the total where it lies
 
 The second asks no rank to pass on what is another's, and between hosts goes one vector a host. The
 order of addition depends on nothing but the layout, so a run repeats; it is another order than
@@ -78,7 +78,8 @@ class Hierarchical:
     A rank that has seen all `written` flags of a round knows that every rank has read the total of
     the round before; one that has seen all `summed` flags, that every rank has read its vector. So
     two waits suffice within a host. With several hosts the second is for the flag of the first rank
-    there, which has the sum of them all.
+    there, which has the sum of them all. The server adds no slice where others do: it has slept
+    while they computed, and they would wait for it to wake.
 
     Made by `hierarchical`, which has the ranks meet before the first round.
     """
@@ -96,9 +97,11 @@ class Hierarchical:
         leaders = self.leaders.Get_size() if first else 0
         ranks.meet()
         self.hosts = ranks.comm.allreduce(leaders, op=MPI.MAX)
+        self.first_adder = int(node.bcast(ranks.is_server) and self.size > 1)
         self._allocate(length, np.dtype(dtype))
-        bounds = [length * place // self.size for place in range(self.size + 1)]
-        self.mine = slice(bounds[self.me], bounds[self.me + 1])
+        adders, place = self.size - self.first_adder, self.me - self.first_adder
+        bounds = [length * max(place + end, 0) // adders for end in (0, 1)]
+        self.mine = slice(*bounds)
 
     def _allocate(self, length: int, dtype: np.dtype) -> None:
         """A vector for each rank; with the first one's, the total and the flags."""
@@ -116,7 +119,7 @@ class Hierarchical:
         numbers = parts[0][2 * vector :][:flags].view(np.int64).reshape(3, -1)[:, : self.size]
         comm = self.ranks.comm
         self.written = Flags(numbers[0], self.window, comm)
-        self.summed = Flags(numbers[1], self.window, comm)
+        self.summed = Flags(numbers[1, self.first_adder :], self.window, comm)
         self.closed = Flags(numbers[2, :1], self.window, comm)
         self.buffer[:] = 0
         if self.me == 0:
@@ -129,9 +132,12 @@ class Hierarchical:
         self.written.raise_mine(self.me)
 
     def finish(self) -> None:
-        self.ranks.wait(self.written)
-        self._add_slice()
-        self.summed.raise_mine(self.me)
+        if self.me < self.first_adder:
+            self.summed.goal += 1
+        else:
+            self.ranks.wait(self.written)
+            self._add_slice()
+            self.summed.raise_mine(self.me - self.first_adder)
         if self.hosts == 1:
             self.ranks.wait(self.summed)
         elif self.me == 0:
