@@ -25,6 +25,7 @@ from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
 REDUCTIONS = ("auto", "flat", "hierarchical")
+BALANCES = ("rows", "speed")
 TILT_LEVELS = ("client", "sample")
 ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
@@ -111,6 +112,10 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
     text = "how changes of theta are summed: auto, flat, or hierarchical: within hosts first (auto)"
     g.add_argument("--reduce", default="auto", help=text)
+    text = "let MPI sum on the GPUs: needs an MPI that was built for it"
+    g.add_argument("--cuda-aware", action="store_true", help=text)
+    text = "clients to ranks by rows, or by rows and the measured speed of each rank (rows)"
+    g.add_argument("--balance", default="rows", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
 
@@ -181,6 +186,11 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
     if a.resume and a.force:
         raise UserError("--resume goes on with a run, --force starts it over: give one of them.")
+    if a.cuda_aware and (a.device == "cpu" or a.reduce == "hierarchical"):
+        other = "--device cpu" if a.device == "cpu" else "--reduce hierarchical"
+        raise UserError(f"--cuda-aware sums on the GPUs, {other} does not: give one of them.")
+    if a.balance == "speed" and a.setting == OWNED and not a.client:
+        raise UserError(f"--balance speed: the rows of {a.dataset} stay with their owners' ranks.")
     if method.single_client:
         a.clients = 1
     elif a.clients is None and a.setting != OWNED:
@@ -263,6 +273,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
         "reduce": REDUCTIONS,
+        "balance": BALANCES,
         "progress": ("auto", "bar", "lines", "none"),
         "on_client_failure": ON_CLIENT_FAILURE,
     }

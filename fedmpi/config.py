@@ -58,6 +58,8 @@ class Config:
     stall_timeout: float
     on_client_failure: str
     reduce: str
+    cuda_aware: bool
+    balance: str
     tuned: str | None
     data_dir: str
     output: str
@@ -93,6 +95,8 @@ NOT_SCIENCE = (
     "stall_timeout",
     "on_client_failure",
     "reduce",
+    "cuda_aware",
+    "balance",
     "tuned",
     "data_dir",
     "output",

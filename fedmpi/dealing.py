@@ -51,10 +51,11 @@ def deal(
     alone: bool,
     client_ranks: int,
     lost: Sequence[int] = (),
+    speeds: Sequence[float] | None = None,
 ) -> Deal:
     """Deal out the rows of a prepared dataset; to one client, if it is `alone`.
 
-    Those of clients who are `lost` to the run go to nobody.
+    Those of clients who are `lost` to the run go to nobody. `speeds` are of the client ranks.
     """
     c, groups = config, prepared.groups
     notes: list[str] = []
@@ -83,7 +84,7 @@ def deal(
             limited=len(train_rows) < prepared.rows("train"),
         )
     cost = costs(shards.client_sizes, c.batch_size)
-    assignment = without(assign_clients(cost, client_ranks), lost)
+    assignment = without(assign_clients(cost, client_ranks, speeds), lost)
     blocks = spread_rows(len(test_rows), client_ranks)
     none = np.empty(0, dtype=np.int64)
     rows = [

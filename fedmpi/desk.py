@@ -41,6 +41,9 @@ from fedmpi.results import result_of
 from fedmpi.runfolder import RunFolder
 from fedmpi.server import WEIGHTS, Server
 
+SPEED = "rows a second on rank "
+"""In `measured`, before the number of the rank."""
+
 
 class Desk:
     """What the server knows of a job beside its rounds."""
@@ -62,9 +65,18 @@ class Desk:
         self.folder = RunFolder(config.output)
         self.result: dict | None = None
 
-    def plan(self, prepared: Prepared | Holdings) -> int:
+    def speeds_before(self) -> list[float] | None:
+        """Of the client ranks, as they were measured before the run that is resumed."""
+        if not self.config.resume:
+            return None
+        known = self.folder.read_json("config.json").get("measured", {})
+        speeds = [known.get(f"{SPEED}{rank}", 0.0) for rank in self.ranks.client_ranks]
+        return speeds if all(speeds) else None
+
+    def plan(self, prepared: Prepared | Holdings, speeds: list[float] | None = None) -> int:
         """Check what can be checked before, and give every client rank its rows.
 
+        With the `speeds` of the client ranks, slower ones get fewer.
         What is returned are the rows of a pass: those of the run that is resumed, unless the user
         says otherwise, for another cache must not change its bits.
         """
@@ -84,7 +96,8 @@ class Desk:
             self.deal = leave(prepared, lost)
         else:
             alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
-            self.deal = deal(prepared, self.dataset, c, alone, client_ranks, lost)
+            self.deal = deal(prepared, self.dataset, c, alone, client_ranks, lost, speeds)
+        self.speeds = speeds
         self.whole = self.deal.partition
         self.deal.partition = self.whole.without([k for k in lost if 0 <= k < self.whole.clients])
         if not self.deal.partition.total:
@@ -147,6 +160,8 @@ class Desk:
             "micro_batch": self.config.micro_batch or 0,
             "hierarchical": int(reduction == "hierarchical"),
         }
+        for rank, speed in zip(self.ranks.client_ranks, self.speeds or (), strict=False):
+            self.server.measured[f"{SPEED}{rank}"] = speed
         waiting = "polite" if self.ranks.polite else "spinning"
         layout = {
             "ranks": self.ranks.size,
@@ -191,8 +206,8 @@ class Desk:
         say(partition.summary())
         if done:
             say(f"going on after round {done} of {self.config.rounds}")
-        for rank in self.lost:
-            say(f"  without {lost.clients_of([rank])}, lost in round {rank['last_round'] + 1}")
+        for loss in self.lost:
+            say(f"  without {lost.clients_of([loss])}, lost in round {loss['last_round'] + 1}")
 
     def save(self, last: Scores, mean: Scores, last_theta: torch.Tensor, costs: dict) -> None:
         """Write what a run leaves, once: when a rank dies meanwhile, all come here again."""

@@ -148,12 +148,12 @@ class Exchange:
             self.model.scalars[-1] = float("nan")
         elif signals.asked():
             self.model.scalars[-1] = 1.0
-        self.model.to_host()
+        self.model.hand_over()
         self.reduction.start()
         self._finish_sending()
         self.reduction.finish()
         self.asked_to_stop = bool(self.model.buffer[-1] > 0)
-        self.model.from_host()
+        self.model.take_back()
         if self.ranks.is_server:
             self.receive_weights()
 

@@ -1,5 +1,7 @@
 """A model whose parameters are one vector, and whose gradients are another."""
 
+from typing import Any, Literal
+
 import numpy as np
 import torch
 from torch import nn
@@ -7,6 +9,10 @@ from torch import nn
 from fedmpi.dense import Dense, RowWeights, layers_of
 from fedmpi.losses import GRADIENTS, Loss
 from fedmpi.together import Together
+
+Sums = Literal["host", "staged", "device"]
+"""Where MPI reads a rank's change of theta: where the CPU writes it, in a copy of what is on the
+device, or on the device itself, which takes an MPI that can (--cuda-aware)."""
 
 
 class FlatModel:
@@ -17,6 +23,9 @@ class FlatModel:
     clients allocates nothing of theta's size.
     """
 
+    buffer: Any
+    """What MPI sums: an array on the host, or a tensor on the device."""
+
     def __init__(
         self,
         module: nn.Module,
@@ -25,8 +34,13 @@ class FlatModel:
         scalars: int,
         scale: dict[str, list[float]] | None = None,
         buffer: np.ndarray | None = None,
+        sums: Sums | None = None,
     ) -> None:
-        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where."""
+        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where.
+
+        `sums` says how MPI comes to them: on a CPU they are in host memory, on another device
+        they are staged, if it is not said otherwise.
+        """
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
             torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
@@ -43,19 +57,24 @@ class FlatModel:
         for p, theta in zip(parameters, self._cut(self.theta), strict=True):
             theta.copy_(p.data)
             p.data = theta
+        self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
         self.new_sums(scalars, buffer)
         self._into_theta = [p.data for p in parameters]
         self._dense = Dense(layers) if layers else None
 
     def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
         """Other memory for the change of theta and the scalars beside it: `buffer`, on the host."""
-        length, on_gpu = self.size + scalars, self.theta.device.type != "cpu"
-        if buffer is None:
-            # MPI reads host memory: on a GPU the sums are staged through a pinned copy.
-            buffer = torch.zeros(length, dtype=self.theta.dtype, pin_memory=on_gpu).numpy()
-        self.buffer = buffer
-        self.host_sums = torch.from_numpy(buffer)
-        self.sums = self.theta.new_zeros(length) if on_gpu else self.host_sums
+        length, kind = self.size + scalars, self._sums_kind
+        if kind == "device":
+            self.sums = self.buffer = self.theta.new_zeros(length)
+        else:
+            if buffer is None:
+                # Pinned: the GPU copies to it and from it by itself.
+                pinned = self.theta.device.type != "cpu"
+                buffer = torch.zeros(length, dtype=self.theta.dtype, pin_memory=pinned).numpy()
+            self.buffer = buffer
+            self._host_sums = torch.from_numpy(buffer)
+            self.sums = self._host_sums if kind == "host" else self.theta.new_zeros(length)
         self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
         self.into_change = self._cut(self.change)
         """The change, in the shapes of the parameters."""
@@ -110,20 +129,22 @@ class FlatModel:
             x = x.to(self.theta.dtype).sub_(mean).div_(std)
         return x
 
-    def to_host(self) -> None:
-        """Bring the sums to where MPI reads them (on a CPU they are there)."""
-        if self.host_sums is not self.sums:
-            self.host_sums.copy_(self.sums)
+    def hand_over(self) -> None:
+        """Bring the sums to where MPI reads them."""
+        if self._sums_kind == "staged":
+            self._host_sums.copy_(self.sums)
+        elif self.sums.device.type == "cuda":
+            torch.cuda.synchronize(self.sums.device)  # MPI knows nothing of torch's queue
 
-    def from_host(self) -> None:
-        """Bring what MPI has summed back to the device."""
-        if self.host_sums is not self.sums:
-            self.sums.copy_(self.host_sums)
+    def take_back(self) -> None:
+        """Bring what MPI has summed to where the model is."""
+        if self._sums_kind == "staged":
+            self.sums.copy_(self._host_sums)
 
     def drop_sums(self) -> None:
         """Let go of the memory of the sums: there are no more rounds."""
-        self.sums = self.host_sums = self.change = self.scalars = self.theta[:0]
-        self.buffer = self.buffer[:0].copy()
+        self.sums = self._host_sums = self.change = self.scalars = self.theta[:0]
+        self.buffer = np.empty(0)
         self.into_change = []
         for p in self._parameters:
             p.grad = None

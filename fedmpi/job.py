@@ -15,7 +15,7 @@ from fedmpi.config import Config
 from fedmpi.errors import UserError
 from fedmpi.evaluation import Scores, evaluate
 from fedmpi.exchange import Exchange
-from fedmpi.flat import FlatModel
+from fedmpi.flat import FlatModel, Sums
 from fedmpi.hosts import prepare_on_every_host
 from fedmpi.layout import spread_rows
 from fedmpi.losses import LOSSES
@@ -125,7 +125,8 @@ class Job:
     def _prepare(self) -> None:
         """Get the data ready and decide who holds what. Users' errors end here."""
         c = self.config
-        self.ranks.on_server(lambda: pick_device(c.device, self.ranks))
+        self.ranks.on_server(lambda: check_device(c, self.ranks))
+        self.device = pick_device(c.device, self.ranks)
         if self.owners_apart:
             from fedmpi.holdings import fingerprint, hold
 
@@ -135,7 +136,20 @@ class Job:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
-        c.micro_batch = self._on_desk(lambda desk: desk.plan(self.prepared))
+        speeds = self._speeds() if c.balance == "speed" else None
+        c.micro_batch = self._on_desk(lambda desk: desk.plan(self.prepared, speeds))
+
+    def _speeds(self) -> list[float] | None:
+        """Of the client ranks; of the run that is resumed, if it had as many."""
+        if known := self._on_desk(lambda desk: desk.speeds_before()):
+            return known
+        from fedmpi.speed import rows_per_second
+
+        shape, mine = self.prepared.array("train_x").shape[1:], 0.0
+        if self.ranks.rank in self.ranks.client_ranks:
+            mine = rows_per_second(self.config, shape, len(self.prepared.classes), self.device)
+        measured = self.ranks.gather(mine)
+        return measured and [measured[rank] for rank in self.ranks.client_ranks]
 
     def _count_owners(self, owners: int) -> None:
         """The data say how many clients there are; the user may only agree."""
@@ -166,14 +180,15 @@ class Job:
         """The model, this rank's clients, its end of the exchange, and the server."""
         c = self.config
         torch.set_num_threads(self.ranks.threads)
-        self.device, self.dtype = pick_device(c.device, self.ranks), getattr(torch, c.dtype)
+        self.dtype = getattr(torch, c.dtype)
         row_shape = self.prepared.array("train_x").shape[1:]
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
         # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
         scalars, scale = self.method.scalars + 1, self.prepared.scale
         shared = self._shared_sums(sum(p.numel() for p in module.parameters()) + scalars)
         buffer = shared.buffer if shared else None
-        self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer)
+        sums: Sums | None = "device" if c.cuda_aware else None
+        self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer, sums)
         self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
         if len(self.my_clients):
@@ -349,6 +364,15 @@ class Job:
         micro_batch = self.config.micro_batch
         assert micro_batch
         return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)
+
+
+def check_device(config: Config, ranks: Ranks) -> None:
+    """UserError if the device that is asked for is not there."""
+    device = pick_device(config.device, ranks)
+    if config.cuda_aware and device.type == "cpu":
+        raise UserError(
+            f"--cuda-aware, but {ranks.host} has no GPU that torch can use: leave it out."
+        )
 
 
 def pick_device(wanted: str, ranks: Ranks) -> torch.device:

@@ -1,6 +1,7 @@
 """Which rank holds what: clients and their training rows, and the test rows."""
 
 import heapq
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,11 +23,15 @@ def costs(client_sizes: np.ndarray, batch_size: int | None) -> np.ndarray:
     return sizes if batch_size is None else sizes + BATCH * -(-sizes // batch_size)
 
 
-def assign_clients(client_costs: np.ndarray, ranks: int) -> list[np.ndarray]:
+def assign_clients(
+    client_costs: np.ndarray, ranks: int, speeds: Sequence[float] | None = None
+) -> list[np.ndarray]:
     """The clients of each client rank, ascending, balanced by cost; one each if as many as ranks.
 
-    Longest processing time first: the costliest client left goes to the rank with the least to do,
-    which is at most 4/3 of the best possible maximum (Graham 1969).
+    Longest processing time first: the costliest client left goes to the rank that would be done
+    with it first. Among ranks that are alike the longest has at most 4/3 of what it would have at
+    best (Graham 1969); among ranks of given `speeds` at most twice that (Gonzalez, Ibarra and
+    Sahni 1977).
     """
     clients = len(client_costs)
     if clients < ranks:
@@ -34,15 +39,32 @@ def assign_clients(client_costs: np.ndarray, ranks: int) -> list[np.ndarray]:
             f"{ranks} client ranks but only {clients} clients, and a client lives on one rank: "
             f"use mpirun -n {clients + 1} or --clients {ranks}."
         )
+    order = np.argsort(-np.asarray(client_costs, dtype=np.int64), kind="stable").tolist()
+    if speeds is not None:
+        return _by_speed(client_costs, order, np.asarray(speeds, dtype=float))
     if clients == ranks:
         return [np.array([k]) for k in range(clients)]
     hosted: list[list[int]] = [[] for _ in range(ranks)]
     # The count in the middle spreads clients without rows, so that no rank stays empty.
     heap = [(0, 0, rank) for rank in range(ranks)]
-    for k in np.argsort(-np.asarray(client_costs, dtype=np.int64), kind="stable").tolist():
+    for k in order:
         cost, count, rank = heap[0]
         hosted[rank].append(k)
         heapq.heapreplace(heap, (cost + int(client_costs[k]), count + 1, rank))
+    return [np.sort(np.array(mine)) for mine in hosted]
+
+
+def _by_speed(client_costs: np.ndarray, order: list[int], speeds: np.ndarray) -> list[np.ndarray]:
+    """`order` is of the clients, the costliest first."""
+    hosted: list[list[int]] = [[] for _ in speeds]
+    load = np.zeros(len(speeds))
+    for i, k in enumerate(order):
+        empty = np.array([not mine for mine in hosted])
+        may = empty if empty.sum() == len(order) - i else np.ones(len(speeds), dtype=bool)
+        done = np.where(may, (load + client_costs[k]) / speeds, np.inf)
+        rank = int(np.argmin(done))
+        hosted[rank].append(k)
+        load[rank] += client_costs[k]
     return [np.sort(np.array(mine)) for mine in hosted]
 
 

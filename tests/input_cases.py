@@ -161,6 +161,14 @@ OPTIONS = {
     "a GPU that is not there": Case(
         "--device cuda", "--device cpu", unless=("there is a GPU", torch.cuda.is_available())
     ),
+    "sums on a GPU that is not there": Case(
+        "--cuda-aware", "leave it out", unless=("there is a GPU", torch.cuda.is_available())
+    ),
+    "sums on the GPU of a CPU": Case("--cuda-aware --device cpu", "--device cpu does not"),
+    "sums on GPUs and in hosts": Case(
+        "--cuda-aware --reduce hierarchical", "--reduce hierarchical does not"
+    ),
+    "a balance of nothing": Case("--balance row", "Did you mean 'rows'"),
     "half precision": Case("--dtype float16", "Allowed: float32, float64"),
     "a misspelt kind of sum": Case("--reduce hierarchic", "Did you mean 'hierarchical'"),
     "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),

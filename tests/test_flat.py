@@ -66,3 +66,36 @@ def test_any_flipped_bit_changes_the_checksum(dtype, inputs):
             assert model.checksum() != before
             model.theta.view(integers)[place] ^= 1 << bit
     assert model.checksum() == before and abs(before) < 2**63
+
+
+@pytest.mark.parametrize("sums", ["staged", "device"])
+def test_sums_on_a_device_give_what_sums_on_the_host_give(train, monkeypatch, sums):
+    """The way of a GPU's sums, staged or handed to MPI as they are, on tensors of a CPU."""
+    options = ["--dataset", "synthetic", "--rows", "60", "--model", "mlp", "--rounds", "4"]
+    options += ["--clients", "4", "--dtype", "float64"]
+    on_host = train(*options, output="host").theta()
+    make = FlatModel.__init__
+    monkeypatch.setattr(
+        FlatModel, "__init__", lambda self, *given: make(self, *given[:5], None, sums)
+    )
+    made = []
+    hand_over = FlatModel.hand_over
+    monkeypatch.setattr(FlatModel, "hand_over", lambda self: (made.append(self), hand_over(self)))
+    on_device = train(*options, output="device").theta()
+    assert (on_host == on_device).all() and len(made) == 4
+
+
+def test_what_mpi_sums_is_apart_from_staged_sums_and_the_same_as_those_on_the_device():
+    module, cpu = nn.Linear(2, 2), torch.device("cpu")
+    staged = FlatModel(module, torch.float64, cpu, 1, sums="staged")
+    staged.sums.fill_(3)
+    assert staged.buffer.tolist() == [0] * 7
+    staged.hand_over()
+    assert staged.buffer.tolist() == [3] * 7
+    staged.buffer[:] = 5
+    staged.take_back()
+    assert staged.sums.tolist() == [5] * 7
+    device = FlatModel(nn.Linear(2, 2), torch.float64, cpu, 1, sums="device")
+    device.sums.fill_(3)
+    device.hand_over()
+    assert torch.is_tensor(device.buffer) and device.buffer.tolist() == [3] * 7

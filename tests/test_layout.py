@@ -41,6 +41,26 @@ def test_close_to_the_best_possible(sizes, ranks):
     )
 
 
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())
+def test_with_speeds_too_each_client_is_on_one_rank_and_no_rank_is_empty(sizes, data):
+    ranks = data.draw(st.integers(1, len(sizes)))
+    speeds = data.draw(st.lists(st.floats(0.1, 1e6), min_size=ranks, max_size=ranks))
+    hosted = assign_clients(np.array(sizes), ranks, speeds)
+    assert sorted(itertools.chain(*hosted)) == list(range(len(sizes)))
+    assert all(len(mine) >= 1 and (np.diff(mine) > 0).all() for mine in hosted)
+
+
+def test_a_rank_that_is_three_times_as_fast_has_three_times_the_rows():
+    sizes = np.random.default_rng(0).integers(1, 2000, 400)
+    slow, fast, other = loads(sizes, assign_clients(sizes, 3, [10.0, 30.0, 10.0]))
+    assert fast / slow == pytest.approx(3, rel=0.01) and other / slow == pytest.approx(1, rel=0.01)
+
+
+def test_with_a_client_each_the_fastest_rank_has_the_largest():
+    hosted = assign_clients(np.array([5, 9, 1]), 3, [1.0, 2.0, 4.0])
+    assert [mine.tolist() for mine in hosted] == [[2], [0], [1]]
+
+
 def test_as_many_ranks_as_clients_is_the_identity():
     hosted = assign_clients(np.array([1, 9, 5, 9]), 4)
     assert [mine.tolist() for mine in hosted] == [[0], [1], [2], [3]]
