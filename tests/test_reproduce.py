@@ -10,6 +10,8 @@ from runs import Run, write_people
 
 from fedmpi import reproduce
 from fedmpi.errors import UserError
+from fedmpi.records import find_records
+from fedmpi.report.collect import collect
 
 SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --progress none"
 
@@ -80,6 +82,12 @@ def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, monkeypatch
     states = {row["run"]: row["state"] for row in rows_of(folder / "runs.csv")}
     assert states["csv-people-SSG-fedminmax-s0-k2"] == "failed"
     claims = {c["number"]: c for c in json.loads((folder / "claims.json").read_text())["claims"]}
+    (section,) = collect(find_records([folder]), [folder])["sections"]
+    shown = {c["number"]: c for c in section["claims"]}
+    assert {n: c["verdict"] for n, c in shown.items()} == {
+        n: c["verdict"] for n, c in claims.items()
+    }
+    assert all(len(shown[n]["checks"]) == len(claims[n]["checks"]) for n in claims)
     # Lemma 2 holds at any number of rounds, but PSG was not run.
     checks = claims[1]["checks"] + claims[5]["checks"]
     decided = [c["verdict"] for c in checks if "PSG" not in c["figures"]]

@@ -468,8 +468,9 @@ def _add_claims(sections: list[dict], folders: Iterable[Path]) -> list[dict]:
         ]
         target = beside[0] if len(beside) == 1 else None
         try:
-            claims = [_claim(entry) for entry in _claim_list(path)]
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            claims = [_claim(entry) for entry in told["claims"]]
+        except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
             notes = (target or sections[0])["notes"]
             notes.append(f"{path} cannot be read, so its claims are not shown: {error}.")
             continue
@@ -477,16 +478,11 @@ def _add_claims(sections: list[dict], folders: Iterable[Path]) -> list[dict]:
     return lost
 
 
-def _claim_list(path: Path) -> list[dict]:
-    entries = json.loads(path.read_text(encoding="utf-8"))
-    return entries["claims"] if isinstance(entries, dict) and "claims" in entries else entries
-
-
 def _claim(entry: dict) -> dict:
-    figures = entry.get("figures") or []
     return {
-        "claim": str(entry.get("claim", "")),
-        "title": str(entry.get("title", "")),
-        "verdict": str(entry.get("verdict", "not decided")),
-        "figures": [figures] if isinstance(figures, str) else [str(f) for f in figures],
+        "number": int(entry["number"]),
+        "claim": str(entry["claim"]),
+        "verdict": str(entry["verdict"]),
+        "paper": str(entry.get("paper_tables") or ""),
+        "checks": [(str(check["verdict"]), str(check["figures"])) for check in entry["checks"]],
     }

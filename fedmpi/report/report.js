@@ -636,6 +636,13 @@
         const tr = make(body, "tr");
         for (const column of columns) {
           const cell = make(tr, "td", { class: [column.number && "n", column.wrap && "wrap", column.class && column.class(row)].filter(Boolean).join(" ") || null });
+          if (column.fold) {
+            const { title, open, lines } = column.fold(row);
+            const fold = make(cell, "details", { open: open ? "" : null });
+            make(fold, "summary", {}, title);
+            for (const line of lines) make(fold, "p", {}, line);
+            continue;
+          }
           const text = column.text ? column.text(row) : column.get(row);
           const [mean, deviation] = String(text ?? "–").split(" ± ");
           cell.textContent = column.number ? mean : text ?? "–";
@@ -687,14 +694,20 @@
 
   function claims(parent, list) {
     if (!list.length) return;
-    const mark = { pass: "✓ pass", fail: "✗ fail" };
+    const said = (verdict) => ({ pass: "✓ pass", fail: "✗ fail" })[verdict] || `? ${verdict}`;
+    const checks = (c) => {
+      const passed = c.checks.filter(([verdict]) => verdict === "pass").length;
+      const title = passed === c.checks.length ? `${plural(passed, "check")}, passed` : `${passed} of ${plural(c.checks.length, "check")} passed`;
+      return { title, open: c.verdict !== "pass", lines: c.checks.map(([verdict, figures]) => `${said(verdict)}: ${figures}`) };
+    };
     table(parent, {
       title: "The claims of the paper", rows: list,
       columns: [
-        { label: "claim", get: (c) => c.claim },
-        { label: "what it says", get: (c) => c.title, wrap: true },
-        { label: "verdict", get: (c) => c.verdict, text: (c) => mark[c.verdict] || `? ${c.verdict}`, class: (c) => `verdict ${c.verdict}` },
-        { label: "by these figures", get: (c) => c.figures.join("; "), wrap: true },
+        { label: "no.", number: true, get: (c) => c.number },
+        { label: "claim", get: (c) => c.claim, wrap: true },
+        { label: "here", get: (c) => c.verdict, text: (c) => said(c.verdict), class: (c) => `verdict ${c.verdict}` },
+        { label: "by the paper's tables", get: (c) => c.paper || "–", text: (c) => c.paper ? said(c.paper) : "–", class: (c) => `verdict ${c.paper}` },
+        { label: "decided by", get: (c) => c.checks.map(([, figures]) => figures).join("; "), wrap: true, fold: checks },
       ],
     });
   }

@@ -114,19 +114,23 @@ def test_groups_without_test_rows_have_no_risk(run, edit):
 
 
 def test_claims_go_to_the_runs_beside_them(runs, nasty):
+    checks = [{"verdict": "pass", "figures": "a"}, {"verdict": "fail", "figures": "b"}]
     claims = [
-        {"claim": 1, "title": "it holds", "verdict": "pass", "figures": "0.45", "more": [1]},
-        {"claim": 2, "title": "it does not", "verdict": "fail", "figures": ["a", "b"]},
-        {"claim": 3},
+        {"number": 1, "claim": "it holds", "verdict": "pass", "checks": checks[:1], "more": [1]},
+        {"number": 2, "claim": "no", "verdict": "fail", "checks": checks, "paper_tables": "pass"},
     ]
-    (runs / "claims.json").write_text(json.dumps(claims))
+    (runs / "claims.json").write_text(json.dumps({"claims": claims}))
     data = collect(find_records([runs, nasty]), [runs, nasty])
     synthetic, own = data["sections"]
-    assert [c["verdict"] for c in synthetic["claims"]] == ["pass", "fail", "not decided"]
-    assert [c["figures"] for c in synthetic["claims"]] == [["0.45"], ["a", "b"], []]
+    assert [(c["verdict"], c["paper"]) for c in synthetic["claims"]] == [
+        ("pass", ""),
+        ("fail", "pass"),
+    ]
+    assert synthetic["claims"][1]["checks"] == [("pass", "a"), ("fail", "b")]
     assert own["claims"] == data["claims"] == []
-    (runs / "claims.json").write_text("{")
-    assert any("claims.json" in note for note in section_of(runs)["notes"])
+    for text in ("{", "[]", '{"claims": [{"number": 1}]}'):
+        (runs / "claims.json").write_text(text)
+        assert any("claims.json" in note for note in section_of(runs)["notes"])
 
 
 def test_fairness_is_shown_whatever_it_holds(run, edit):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 import pytest
 from browser import Browser, chromium
@@ -36,12 +37,16 @@ def show(browser, tmp_path):
     return open_report
 
 
+CHECKS = [{"verdict": "pass", "figures": "0"}, {"verdict": "fail", "figures": ".5 over .4"}]
+
+
 def count(browser, selector: str) -> int:
     return browser.run(f"document.querySelectorAll({selector!r}).length")
 
 
 def test_a_set_of_runs(browser, show, runs, nasty):
-    (runs / "claims.json").write_text('[{"claim": 1, "title": "t", "verdict": "pass"}]')
+    claim = {"number": 1, "claim": "c", "verdict": "fail", "checks": CHECKS, "paper_tables": "pass"}
+    (runs / "claims.json").write_text(json.dumps({"claims": [claim]}))
     file = show(runs, nasty)
     assert count(browser, "section") == 2
     first = 'section[data-dataset="synthetic"] '
@@ -51,7 +56,8 @@ def test_a_set_of_runs(browser, show, runs, nasty):
     assert count(browser, f"{risk}rect.bar") == count(browser, f"{accuracy}rect.bar") == 18
     assert count(browser, f"{risk}path.error") == 18
     assert count(browser, f'{first}[data-figure="hypothesis"] .panel') == 3  # and that of the run
-    assert "✓ pass" in browser.run(f"document.querySelector('{first}').textContent")
+    told = browser.run(f"document.querySelector('{first}').textContent")
+    assert "✓ pass" in told and "1 of 2 checks passed" in told and "✗ fail: .5 over .4" in told
 
     # A bar's length is its value.
     ratios = browser.run(
