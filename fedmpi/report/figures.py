@@ -150,7 +150,7 @@ def _bars(section: dict, what: str) -> Any:
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel(f"test {what}")
         ax.grid(axis="y", visible=False)
-        ax.set_xlim(left=0)
+    axes[0].set_xlim(left=0)  # of all of them, and last: it also ends what follows the bars
     axes[0].set_yticks(range(len(methods)), [_plain(m["label"]) for m in methods])
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -58,6 +58,15 @@ def test_the_bars_are_the_means(runs):
         assert [value for _, value in drawn] == pytest.approx([value for _, value in expected])
 
 
+def test_the_longest_bar_is_seen_whole_in_whichever_panel_it_is(runs):
+    (section,) = collect(find_records([runs]), [runs])["sections"]
+    for longest in section["cells"]:
+        longest["stats"]["worst_risk"] = (7.0, 0.5)
+        figure = figures._bars(section, "risk")
+        assert all(ax.get_xlim()[0] == 0 and ax.get_xlim()[1] > 7.5 for ax in figure.axes)
+        longest["stats"]["worst_risk"] = (0.1, 0.0)
+
+
 def test_names_that_are_tex_are_drawn_as_they_are(nasty, tmp_path):
     assert main([str(tmp_path), "--format", "svg"]) == 0
     text = (tmp_path / "figures" / "people-group-risk.svg").read_text(encoding="utf-8")
