@@ -8,7 +8,7 @@ import sys
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
-from runs import Run, launcher
+from runs import Run, launch
 
 
 @pytest.fixture
@@ -37,14 +37,6 @@ def mpirun(tmp_path):
 
     def run(ranks: int, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess:
         command = ["mpirun", "-n", str(ranks), sys.executable, *map(str, arguments)]
-        return subprocess.run(
-            command,
-            env=launcher(),
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        return launch(command, timeout, cwd=tmp_path, stdin=subprocess.DEVNULL)
 
     return run

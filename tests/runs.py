@@ -4,9 +4,12 @@ import contextlib
 import csv
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,3 +86,18 @@ def launcher() -> dict[str, str]:
     environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
     return environment
+
+
+def launch(command: list[str], timeout: float = 280, **options: Any) -> CompletedProcess[str]:
+    """Run `command`, a real mpirun; again, if that itself did not come up.
+
+    Open MPI's sometimes fails before it has started any rank, when its PMIx looks at the network
+    while something else changes it.
+    """
+    for _ in range(3):
+        done = subprocess.run(
+            command, env=launcher(), capture_output=True, text=True, timeout=timeout, **options
+        )
+        if "PMIx server's listener thread failed to start" not in done.stderr:
+            break
+    return done

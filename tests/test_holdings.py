@@ -1,14 +1,13 @@
 """Data of several owners: in one file, and in a file each that nobody else reads."""
 
 import pickle
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import Run, launcher
+from runs import Run, launch
 
 from fedmpi.arguments import resolve
 from fedmpi.datasets.options import DataOptions
@@ -119,15 +118,11 @@ def test_each_rank_reads_its_own_files_alone(train, together, apart, tmp_path):
         command = [sys.executable, "-m", "fedmpi.train", "--dataset", "csv:data/", *OPTIONS]
         command += ["--output", str(tmp_path / "apart"), "--progress", "none"]
         contexts += [":"] * bool(contexts) + ["-n", "1", "-wdir", str(tmp_path / home), *command]
-    done = subprocess.run(
-        ["mpirun", *contexts], env=launcher(), capture_output=True, text=True, timeout=300
-    )
+    done = launch(["mpirun", *contexts])
     assert done.returncode == 0, done.stderr
     one = train("--dataset", f"csv:{together}", "--client", "owner", *OPTIONS, output="one")
     same(one, Run(tmp_path / "apart"))
-    again = subprocess.run(
-        ["mpirun", *contexts], env=launcher(), capture_output=True, text=True, timeout=300
-    )
+    again = launch(["mpirun", *contexts])
     assert "already finished" in again.stdout, again.stdout + again.stderr
     assert not list(tmp_path.glob("*/data/prepared"))  # nothing of the rows is stored elsewhere
 

@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 from input_cases import CASES, GOOD, folder_of
-from runs import REPOSITORY, Run, launcher
+from runs import REPOSITORY, Run, launch
 
 RANKS = 3
 
@@ -18,7 +17,7 @@ def tried(tmp_path_factory) -> tuple[dict, object]:
     folder = tmp_path_factory.mktemp("input")
     command = ["mpirun", "-n", str(RANKS), sys.executable]
     command += [str(REPOSITORY / "tests/input_cases.py"), str(folder)]
-    done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=280)
+    done = launch(command)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     return json.loads((folder / "outcomes.json").read_text()), folder
 

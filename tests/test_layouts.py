@@ -17,17 +17,16 @@ pytestmark = pytest.mark.launch
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """All methods and settings, each on 1, 3 and 9 ranks, in one launch of a real mpirun."""
-    import subprocess
     import sys
 
-    from runs import REPOSITORY, launcher
+    from runs import REPOSITORY, launch
 
     out = tmp_path_factory.mktemp("layouts")
     csv = out / "people.csv"
     csv.write_text(people())
     command = ["mpirun", "-n", str(max(LAYOUTS)), sys.executable]
     command += [str(REPOSITORY / "tests/layouts.py"), str(out), str(csv), str(ROUNDS)]
-    done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=280)
+    done = launch(command)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return out
 

@@ -5,7 +5,6 @@ computed here, in numpy, from the rank's own rows.
 """
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recorder import EVAL_EVERY, ROUNDS, RUNS
-from runs import REPOSITORY, launcher
+from runs import REPOSITORY, launch
 
 from fedmpi import methods, models
 
@@ -62,7 +61,7 @@ def folder(tmp_path_factory) -> Path:
     (out / "two.csv").write_text(table(2, 900, [0.4, 0.1, 0.15, 0.35]))
     command = ["mpirun", "-n", "3", sys.executable, str(REPOSITORY / "tests/recorder.py"), str(out)]
     command += [str(out / f"{name}.csv") for name in TABLES]
-    done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=280)
+    done = launch(command)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return out
 

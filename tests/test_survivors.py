@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jobs import PATIENCE, Job, options, people
 from mpi4py import MPI
-from runs import REPOSITORY, Run, launcher
+from runs import REPOSITORY, Run, launch
 from without import Federation
 
 from fedmpi.arguments import resolve
@@ -68,7 +68,7 @@ def runs(tmp_path_factory) -> tuple[Path, str]:
     split_by_owner(table, out / "people")
     command += [str(out), str(table), str(ROUNDS)]
     with no_segments_left():
-        done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=280)
+        done = launch(command)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return out, done.stderr
 
