@@ -24,7 +24,7 @@ from fedmpi.partition import SETTINGS
 from fedmpi.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
-REDUCTIONS = ("auto", "flat", "hierarchical")
+REDUCTIONS = ("auto", "flat", "hierarchical", "measure")
 BALANCES = ("rows", "speed")
 TILT_LEVELS = ("client", "sample")
 ON_CLIENT_FAILURE = ("end", "continue")
@@ -110,7 +110,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
     text = "end, or continue with the others: needs Open MPI's mpirun --with-ft ulfm (end)"
     g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
-    text = "how changes of theta are summed: auto, flat, or hierarchical: within hosts first (auto)"
+    text = "how changes of theta are summed: flat; hierarchical, within hosts first; measure, the "
+    text += "faster of these; auto, by a rule (auto)"
     g.add_argument("--reduce", default="auto", help=text)
     text = "let MPI sum on the GPUs: needs an MPI that was built for it"
     g.add_argument("--cuda-aware", action="store_true", help=text)
@@ -186,8 +187,8 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
     if a.resume and a.force:
         raise UserError("--resume goes on with a run, --force starts it over: give one of them.")
-    if a.cuda_aware and (a.device == "cpu" or a.reduce == "hierarchical"):
-        other = "--device cpu" if a.device == "cpu" else "--reduce hierarchical"
+    if a.cuda_aware and (a.device == "cpu" or a.reduce in ("hierarchical", "measure")):
+        other = "--device cpu" if a.device == "cpu" else f"--reduce {a.reduce}"
         raise UserError(f"--cuda-aware sums on the GPUs, {other} does not: give one of them.")
     if a.balance == "speed" and a.setting == OWNED and not a.client:
         raise UserError(f"--balance speed: the rows of {a.dataset} stay with their owners' ranks.")

@@ -64,6 +64,8 @@ class Desk:
         self.dataset = datasets.find(config.dataset)
         self.folder = RunFolder(config.output)
         self.result: dict | None = None
+        self.sums: dict[str, float] = {}
+        """Seconds of a sum of each kind, if they were measured."""
 
     def speeds_before(self) -> list[float] | None:
         """Of the client ranks, as they were measured before the run that is resumed."""
@@ -111,7 +113,7 @@ class Desk:
 
     def choose_reduction(self, wanted: str, rooms: list[Room]) -> str:
         """How the changes of theta are summed; as before, where a run goes on with its ranks."""
-        if self.config.resume and wanted == "auto":
+        if self.config.resume and wanted in ("auto", "measure"):
             before = self.folder.read_json("config.json").get("layout", {})
             same = before.get("ranks") == self.ranks.size
             wanted = before.get("reduce", wanted) if same else wanted
@@ -160,6 +162,8 @@ class Desk:
             "micro_batch": self.config.micro_batch or 0,
             "hierarchical": int(reduction == "hierarchical"),
         }
+        for kind, seconds in self.sums.items():
+            self.server.measured[f"seconds of a {kind} sum"] = seconds
         for rank, speed in zip(self.ranks.client_ranks, self.speeds or (), strict=False):
             self.server.measured[f"{SPEED}{rank}"] = speed
         waiting = "polite" if self.ranks.polite else "spinning"

@@ -21,7 +21,7 @@ from fedmpi.layout import spread_rows
 from fedmpi.losses import LOSSES
 from fedmpi.placement import Placement, here
 from fedmpi.ranks import AgreedError, Ranks
-from fedmpi.reduction import Flat, Hierarchical, hierarchical, room
+from fedmpi.reduction import Flat, Hierarchical, hierarchical, room, seconds_of_a_sum
 from fedmpi.training import Training
 
 if TYPE_CHECKING:
@@ -207,11 +207,17 @@ class Job:
         dtype = self.config.dtype
         rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
         wanted = "flat" if self.survivors else self.config.reduce
-        if self._on_desk(lambda desk: desk.choose_reduction(wanted, rooms or [])) == "flat":
-            return None
-        shared = hierarchical(self.ranks, length, dtype)
-        if self.desk and not shared:
+        kind = self._on_desk(lambda desk: desk.choose_reduction(wanted, rooms or []))
+        shared = hierarchical(self.ranks, length, dtype) if kind != "flat" else None
+        if self.desk and kind != "flat" and not shared:
             self.desk.notes.append("sums are flat: MPI gave no window of shared memory")
+        if shared and kind == "measure":
+            seconds = seconds_of_a_sum(self.ranks, shared)
+            if self.desk:
+                self.desk.sums = seconds
+            if seconds["flat"] < seconds["hierarchical"]:
+                shared.free()
+                return None
         return shared
 
     def _exchange(self) -> Exchange:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
+import time
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -29,6 +31,8 @@ MEMORY = "/dev/shm"
 LINE = 64
 """Bytes of a line of the cache: no two ranks write to the same one."""
 PAGE = 4096
+TRIALS = 7
+"""Sums of each kind, when they are measured against each other."""
 
 
 class Flat:
@@ -205,12 +209,14 @@ def room(ranks: Ranks, length: int, dtype: str, device: str) -> Room:
 def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
     """The kind to use, and why it is not the one that was wanted (or nothing).
 
-    By a rule, not by a measurement: a run that is repeated on the same ranks gives the same bits.
+    `auto` is a rule: a run that is repeated on the same ranks gives the same bits. `measure` is
+    returned where both kinds are possible: `seconds_of_a_sum` tells which is faster.
     """
     most = max(room.ranks for room in rooms)
     if wanted == "flat" or len(rooms) == 1:
         return "flat", ""
-    if wanted == "auto" and (most == 1 or any(room.device != "cpu" for room in rooms)):
+    on_gpus = any(room.device != "cpu" for room in rooms)
+    if wanted in ("auto", "measure") and (most == 1 or on_gpus):
         return "flat", ""
     if most == 1:
         return "flat", "sums are flat: every host has one rank"
@@ -219,7 +225,7 @@ def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
         if room.needed > room.free / 2:
             need, free = (f"{number / 2**20:,.0f} MB" for number in (room.needed, room.free))
             return "flat", f"sums are flat: they need {need} of {MEMORY}, and {free} are free there"
-    return "hierarchical", ""
+    return "measure" if wanted == "measure" else "hierarchical", ""
 
 
 def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierarchical | None:
@@ -233,3 +239,21 @@ def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierar
     ranks.meet()
     everywhere = ranks.comm.allreduce(int(made is not None), op=MPI.MIN)
     return made if everywhere else None
+
+
+def seconds_of_a_sum(ranks: Ranks, shared: Hierarchical) -> dict[str, float]:
+    """By kind, the mean over the ranks; the two are taken in turn. On all ranks the same."""
+    kinds = (Flat(ranks, np.zeros_like(shared.buffer)), shared)
+    times: dict[str, list[float]] = {some.kind: [] for some in kinds}
+    for _ in range(1 + TRIALS):  # the first one is to warm up
+        for some in kinds:
+            some.buffer[:] = 0
+            ranks.meet()
+            began = time.perf_counter()
+            some.start()
+            some.finish()
+            times[some.kind].append(time.perf_counter() - began)
+    mine = {kind: statistics.median(some[1:]) for kind, some in times.items()}
+    every = ranks.gather(mine)
+    means = {kind: statistics.fmean(some[kind] for some in every) for kind in mine} if every else {}
+    return ranks.bcast(means)

@@ -251,10 +251,10 @@ def refuse(config: Config, single_client: bool, ranks: Ranks) -> None:
     vendor = MPI.get_vendor()[0]
     if single_client:
         raise UserError(f"{FLAG}: --method {config.method} has one client, and ends with it.")
-    if config.reduce == "hierarchical":
+    if config.reduce in ("hierarchical", "measure"):
         raise UserError(
-            f"{FLAG}: --reduce hierarchical sums in memory that a rank would take with it; leave "
-            "it out, or use --reduce flat."
+            f"{FLAG}: hierarchical sums are in memory that a rank would take with it; leave out "
+            f"--reduce {config.reduce}, or use --reduce flat."
         )
     if vendor != "Open MPI":
         raise UserError(

@@ -10,7 +10,14 @@ from test_exchange import job
 
 from fedmpi import reduction as module
 from fedmpi.ranks import Ranks, Stopped
-from fedmpi.reduction import Flat, Room, bytes_needed, choose, hierarchical
+from fedmpi.reduction import (
+    Flat,
+    Room,
+    bytes_needed,
+    choose,
+    hierarchical,
+    seconds_of_a_sum,
+)
 
 LENGTHS = (1, 2, 1001)
 """Shorter than the ranks are many, too: some then have no slice."""
@@ -92,6 +99,31 @@ def test_a_run_goes_on_with_the_sums_that_it_had(mpi_tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("faster", ["flat", "hierarchical"])
+def test_the_faster_sums_are_taken_and_kept(mpi_tmp_path, monkeypatch, faster):
+    """As measured, whatever it is; a resume does not measure again."""
+    measured = []
+
+    def seconds(ranks, shared):
+        real = seconds_of_a_sum(ranks, shared)
+        assert set(real) == {"flat", "hierarchical"} and min(real.values()) > 0
+        assert len(set(ranks.comm.allgather(tuple(real.values())))) == 1
+        measured.append({kind: 0.25 if kind == faster else 0.5 for kind in real})
+        return measured[-1]
+
+    monkeypatch.setattr("fedmpi.job.seconds_of_a_sum", seconds)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("fedmpi.signals.asked", lambda: signal.SIGUSR1)
+        job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--reduce", "measure")
+    job(MPI.COMM_WORLD, mpi_tmp_path, "run", "--resume", "--reduce", "measure")
+    job(MPI.COMM_WORLD, mpi_tmp_path, "flat", "--reduce", "flat")
+    run, flat = (Run(mpi_tmp_path / name) for name in ("run", "flat"))
+    assert len(measured) == 1 and run.config["layout"]["reduce"] == faster
+    assert run.config["measured"][f"seconds of a {faster} sum"] == 0.25
+    assert np.abs(run.theta() - flat.theta()).max() < 1e-9
+
+
+@pytest.mark.mpi(min_size=3)
 def test_without_a_shared_window_all_ranks_are_flat_and_say_so(mpi_tmp_path, monkeypatch):
     """One rank that cannot is enough."""
     ranks = Ranks(MPI.COMM_WORLD, stall_timeout=60)
@@ -120,13 +152,16 @@ def test_ranks_of_a_host_are_summed_there_first():
     assert choose("auto", rooms(8, device="cuda:0")) == ("flat", "")
     assert choose("hierarchical", rooms(8, device="cuda:0")) == ("hierarchical", "")
     assert choose("flat", rooms(8)) == ("flat", "")
+    assert choose("measure", rooms(2)) == ("measure", "")
+    assert choose("measure", rooms(1, hosts=9)) == ("flat", "")
+    assert choose("measure", rooms(8, device="cuda:0")) == ("flat", "")
     assert choose("auto", rooms(1)) == choose("hierarchical", rooms(1)) == ("flat", "")
 
 
 def test_what_cannot_be_had_is_said():
     kind, why = choose("hierarchical", rooms(1, hosts=3))
     assert kind == "flat" and "one rank" in why
-    for wanted in ("auto", "hierarchical"):
+    for wanted in ("auto", "hierarchical", "measure"):
         kind, why = choose(wanted, rooms(8, needed=50 << 20, free=64 << 20))
         assert kind == "flat" and "need 50 MB" in why and "64 MB are free" in why
 
