@@ -54,8 +54,25 @@ def test_every_preset_names_a_model():
 
 def test_the_paper_s_cnn():
     kinds = [type(layer) for layer in models.build("cnn", (1, 28, 28), 10, 0)]
-    block = [nn.Conv2d, nn.ReLU, nn.MaxPool2d]
+    block = [nn.Conv2d, nn.MaxPool2d, nn.ReLU]
     assert kinds == [*block, *block, nn.Flatten, nn.Linear]
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 9, 7)])
+def test_a_relu_after_the_max_pool_is_one_before_it(shape):
+    """Outputs and gradients, also where several of four inputs are equal, or all below 0."""
+    ordered = models.build("cnn", shape, 10, 0).double()
+    convolution, pool, relu, second, _, _, flatten, linear = ordered
+    listed = nn.Sequential(convolution, relu, pool, second, relu, pool, flatten, linear)
+    x = torch.randint(0, 3, (40, *shape), generator=torch.Generator().manual_seed(0)).double()
+    found = []
+    for model in (ordered, listed):
+        model.zero_grad()
+        outputs = model(x)
+        (outputs**2).sum().backward()
+        found.append([outputs.detach(), *(p.grad.clone() for p in ordered.parameters())])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).abs().max() < 1e-12 * other.abs().max()
 
 
 def test_names_are_known_without_torch():

@@ -1,5 +1,6 @@
 """The paper's network for FashionMNIST."""
 
+import torch
 from torch import nn
 
 from fedmpi.errors import UserError
@@ -10,16 +11,31 @@ CHANNELS = (16, 32)
 
 
 def cnn(row_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two 3 × 3 convolutions, stride 1, padding 1, each with ReLU and 2 × 2 max-pool; linear."""
+    """Two 3 × 3 convolutions, stride 1, padding 1, each with ReLU and 2 × 2 max-pool; linear.
+
+    The ReLU comes after the max-pool, where it has a quarter of the work: the largest of four
+    numbers, or 0, is the same in either order, and so is the number that the gradient goes to.
+    """
     if len(row_shape) != 3 or min(row_shape[1:]) < 4:
         raise UserError(needs_images("cnn", row_shape))
     inputs, height, width = row_shape
     first, second = CHANNELS
-    return nn.Sequential(
-        *(nn.Conv2d(inputs, first, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(first, second, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+    return ChannelsLast(
+        *(nn.Conv2d(inputs, first, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+        *(nn.Conv2d(first, second, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(second * (height // 4) * (width // 4), classes)),
     )
+
+
+class ChannelsLast(nn.Sequential):
+    """Layers that are handed images with the channels of a pixel side by side.
+
+    That is where a max-pool finds them: torch's is then four times as fast.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Not contiguous(): with one channel that changes nothing, and the layers go by the strides.
+        return super().forward(x.to(memory_format=torch.channels_last))
 
 
 def needs_images(model: str, row_shape: tuple[int, ...]) -> str:

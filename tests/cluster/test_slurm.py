@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from jobs import options as options_of_train
 from runs import REPOSITORY, Run
 from starts import LONG, difference, pmi, train, vendor
+
+from fedmpi.scaling.table import read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slurm, pytest.mark.launch]
 
@@ -137,6 +140,22 @@ def test_an_array_does_every_method_setting_and_seed_once(slurm, tmp_path):
     wanted = {(m, s, n) for m in ("fedminmax", "afl") for s in ("ESG", "PSG", "SSG") for n in "05"}
     assert set(found) == wanted and len(found) == len(wanted)
     assert "use --array=0-11" in (tmp_path / "12.out").read_text()
+
+
+def test_scaling_is_measured_by_srun_within_an_allocation(slurm, tmp_path):
+    """Points that need more tasks than the allocation has are left out."""
+    data = options_of_train(tmp_path, "unused", 1)
+    data = data[: data.index("--model")]
+    study = [sys.executable, "-m", "fedmpi.scaling", "--quick", "--studies", "strong", "weak"]
+    study += ["--ranks", "1", "2", "4", "8", "--clients", "8", "--rows", "0", "--seconds", ".1"]
+    study += ["--rows-per-rank", "20", "--output", tmp_path / "study", "--", *data]
+    done = slurm.run("salloc", "-N3", "-n5", *study, timeout=LONG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read(tmp_path / "study/scaling.csv")
+    ranks = {(row.study, row.client_ranks): row.hosts for row in rows}
+    assert set(ranks) == {(name, n) for name in ("strong", "weak") for n in (1, 2, 4)}
+    assert ranks["strong", 4] == 3 and ranks["strong", 1] == 1
+    assert "prediction" in (tmp_path / "study/scaling.md").read_text()
 
 
 def test_a_script_without_its_environment_says_so(slurm, tmp_path):
