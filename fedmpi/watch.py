@@ -31,6 +31,9 @@ from fedmpi.signals import STOPPED
 REFUSED = 2
 PASSED_ON = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 LOOK_EVERY = 0.1
+GRACE = 20
+"""Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
+cannot be reached any more."""
 KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""
 
@@ -78,12 +81,15 @@ class Watch:
         except OSError as error:
             say(f"cannot run {command[0]}: {error.strerror}")
             return REFUSED
+        witness.launcher = self.job.pid
         heard = [Heard(self.job.stdout, sys.stdout), Heard(self.job.stderr, sys.stderr)]
         code = self.job.wait()
         for stream in heard:
             stream.join(timeout=5)
         witness.join(timeout=5)
         code = 128 - code if code < 0 else code
+        if code == 0 and witness.began and self.folder and (self.folder / lost.RANKS).exists():
+            code = 1  # the run is not done, whatever the launcher says: Open MPI's has said 0
         if code not in (0, REFUSED, STOPPED):
             self._explain("\n".join(stream.text for stream in heard), witness)
         return code
@@ -124,13 +130,16 @@ class Watch:
 class Witness(threading.Thread):
     """Sees which rank's process on this host ends first: MPICH's mpirun does not tell.
 
-    The others are killed within milliseconds, but the kernel queues the ends in their order.
+    The others are killed within milliseconds, but the kernel queues the ends in their order. And a
+    launcher that goes on when all of them have ended is ended, too.
     """
 
     def __init__(self, folder: Path | None) -> None:
         super().__init__(daemon=True)
         self.folder, self.since = folder, time.time()
         self.first: int | None = None
+        self.launcher: int | None = None
+        """Its process, the first of its group."""
         self.began = False
         """Whether the ranks have written down who they are."""
         self.done = threading.Event()
@@ -151,28 +160,45 @@ class Witness(threading.Thread):
         self.began = True
         if not hasattr(os, "pidfd_open"):
             return
+        here = [r["pid"] for r in lost.read_ranks(self.folder) if r["host"] == socket.gethostname()]
+        if here and self._see_them_end(here) and not self.done.wait(GRACE):
+            self._end_launcher()
+
+    def _see_them_end(self, here: list[int]) -> bool:
+        """Who of these processes was the first; whether all ended before the launcher did."""
         ends = select.epoll()
-        pids, gone = {}, []
-        for rank in lost.read_ranks(self.folder):
-            if rank["host"] == socket.gethostname():
-                try:
-                    pids[end := os.pidfd_open(rank["pid"])] = rank["pid"]
-                    ends.register(end, select.EPOLLIN)
-                except ProcessLookupError:
-                    gone.append(rank["pid"])
-                except OSError:
-                    pass
+        running, gone = {}, []
+        for pid in here:
+            try:
+                running[end := os.pidfd_open(pid)] = pid
+                ends.register(end, select.EPOLLIN)
+            except ProcessLookupError:
+                gone.append(pid)
+            except OSError:
+                return False
+        # Of several that had ended before we looked the first is unknown: the launcher may know.
         if len(gone) == 1:
             (self.first,) = gone
-        # Of several that had ended before we looked the first is unknown: the launcher may know.
-        while pids and not gone and self.first is None:
+        while running:
             last_look = self.done.is_set()
             for end, _ in ends.poll(LOOK_EVERY, maxevents=1):
-                self.first = pids[end]
+                gone.append(running.pop(end))
+                os.close(end)
+                self.first = gone[0] if len(gone) == 1 else self.first
             if last_look:
                 break
-        for end in pids:
+        for end in running:
             os.close(end)
+        return not running
+
+    def _end_launcher(self) -> None:
+        assert self.launcher
+        say(f"the ranks of this host ended {GRACE} s ago, the launcher did not: it is killed")
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.launcher, signum)
+            if self.done.wait(GRACE / 4):
+                return
 
     def _is_there(self, path: Path) -> bool:
         with contextlib.suppress(OSError):

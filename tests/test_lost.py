@@ -1,6 +1,7 @@
 """From what a launcher says to the clients that were lost; and fedmpi.watch around it."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -131,6 +132,37 @@ def witness_of(folder, sleepers) -> watch.Witness:
     while not witness.began and time.monotonic() < end:
         time.sleep(0.01)
     return witness
+
+
+OF_A_RUN = """
+import json, os, pathlib, signal, socket, subprocess, sys, time
+from fedmpi import lost
+if {stays}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+rank = subprocess.Popen(["sleep", "1.5"])
+folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+text = lost.where([(socket.gethostname(), rank.pid)], [[0]], "mpirun")
+time.sleep(0.1)
+(folder / "ranks.json").write_text(json.dumps(text))
+rank.wait()
+time.sleep(60 if {stays} else 0)
+"""
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_launcher_that_ends_well_or_not_at_all_has_lost_its_run_nevertheless(
+    tmp_path, capfd, monkeypatch, stays
+):
+    """As Open MPI's does when a host is gone, or cannot be reached: 0, or it waits for ever."""
+    monkeypatch.setattr(watch, "GRACE", 0.4)
+    launcher = [sys.executable, "-c", OF_A_RUN.format(stays=stays), "fedmpi.train"]
+    run = watch.Watch([*launcher, "--dataset", "synthetic", "--output", str(tmp_path)], retries=0)
+    began = time.monotonic()
+    code = run._try(run.command)
+    said = capfd.readouterr().err
+    assert code == (128 + signal.SIGKILL if stays else 1) and time.monotonic() - began < 50
+    assert "lost rank 0" in said and "Start again with: mpirun" in said, said
+    assert ("it is killed" in said) == stays
 
 
 def test_the_first_process_to_end_is_seen(tmp_path, sleepers):
