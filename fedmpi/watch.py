@@ -34,6 +34,10 @@ LOOK_EVERY = 0.1
 GRACE = 20
 """Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
 cannot be reached any more."""
+NOT_UP = "PMIx server's listener thread failed to start"
+"""What Open MPI's says when it has started nothing: its PMIx looked at the network while something
+else changed it."""
+STARTS = 3
 KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""
 
@@ -64,6 +68,18 @@ class Watch:
         return code
 
     def _try(self, command: list[str]) -> int:
+        """The exit code of one try; a launcher that does not come up itself is none."""
+        for left in reversed(range(STARTS)):
+            code, said, witness = self._launch(command)
+            if not left or witness.began or self.asked or NOT_UP not in said:
+                break
+            say("the launcher did not come up: starting it again")
+        if code not in (0, REFUSED, STOPPED):
+            self._explain(said, witness)
+        return code
+
+    def _launch(self, command: list[str]) -> tuple[int, str, "Witness"]:
+        """The exit code of the launcher, what was said, and what was seen."""
         environment = os.environ | {"FEDMPI_COMMAND": self.shown}
         if sys.stderr.isatty():
             environment["FEDMPI_TERMINAL"] = "1"
@@ -80,7 +96,8 @@ class Watch:
             )
         except OSError as error:
             say(f"cannot run {command[0]}: {error.strerror}")
-            return REFUSED
+            witness.join()
+            return REFUSED, "", witness
         witness.launcher = self.job.pid
         heard = [Heard(self.job.stdout, sys.stdout), Heard(self.job.stderr, sys.stderr)]
         code = self.job.wait()
@@ -90,9 +107,7 @@ class Watch:
         code = 128 - code if code < 0 else code
         if code == 0 and witness.began and self.folder and (self.folder / lost.RANKS).exists():
             code = 1  # the run is not done, whatever the launcher says: Open MPI's has said 0
-        if code not in (0, REFUSED, STOPPED):
-            self._explain("\n".join(stream.text for stream in heard), witness)
-        return code
+        return code, "\n".join(stream.text for stream in heard), witness
 
     def _explain(self, said: str, witness: "Witness") -> None:
         """Who was lost, unless a rank has said itself what happened; and how to go on."""

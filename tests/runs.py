@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedmpi.watch import NOT_UP, STARTS
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -89,15 +91,11 @@ def launcher() -> dict[str, str]:
 
 
 def launch(command: list[str], timeout: float = 280, **options: Any) -> CompletedProcess[str]:
-    """Run `command`, a real mpirun; again, if that itself did not come up.
-
-    Open MPI's sometimes fails before it has started any rank, when its PMIx looks at the network
-    while something else changes it.
-    """
-    for _ in range(3):
+    """Run `command`, a real mpirun; again, if that itself did not come up."""
+    for _ in range(STARTS):
         done = subprocess.run(
             command, env=launcher(), capture_output=True, text=True, timeout=timeout, **options
         )
-        if "PMIx server's listener thread failed to start" not in done.stderr:
+        if NOT_UP not in done.stderr:
             break
     return done

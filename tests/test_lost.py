@@ -100,6 +100,22 @@ def test_what_is_tried_again(tmp_path, capfd, code, retries, ends, tries):
     assert f"try {tries}" in capfd.readouterr().out
 
 
+def test_a_launcher_that_does_not_come_up_is_started_again(tmp_path, capfd):
+    """Thrice at most, and without --retries; a rank that was there says that it was up."""
+    for goes_up, code, tries in ((2, 0, 2), (9, 1, 3)):
+        count = tmp_path / f"count-{goes_up}"
+        count.write_text("")
+        script = (
+            "import pathlib, sys; p = pathlib.Path(sys.argv[1]); n = len(p.read_text()) + 1;"
+            f"p.write_text('x' * n); up = n >= {goes_up}; print(end='' if up else sys.argv[2]);"
+            "sys.exit(not up)"
+        )
+        command = [sys.executable, "-c", script, str(count), f"The {watch.NOT_UP}. We cannot"]
+        assert watch.Watch(command, retries=0)._try(command) == code
+        assert len(count.read_text()) == tries
+        assert capfd.readouterr().err.count("starting it again") == tries - 1
+
+
 def test_a_retry_resumes_its_own_checkpoint_alone(tmp_path):
     train = ["mpirun", "python", "-m", "fedmpi.train", "--dataset", "synthetic", "--force"]
     folder = tmp_path / "run"
