@@ -148,7 +148,7 @@ def test_scaling_is_measured_by_srun_within_an_allocation(slurm, tmp_path):
     data = data[: data.index("--model")]
     study = [sys.executable, "-m", "fedmpi.scaling", "--quick", "--studies", "strong", "weak"]
     study += ["--ranks", "1", "2", "4", "8", "--clients", "8", "--rows", "0", "--seconds", ".1"]
-    study += ["--rows-per-rank", "20", "--output", tmp_path / "study", "--", *data]
+    study += ["--rows-per-rank", "40", "--output", tmp_path / "study", "--", *data]
     done = slurm.run("salloc", "-N3", "-n5", *study, timeout=LONG)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = read(tmp_path / "study/scaling.csv")
