@@ -58,6 +58,8 @@ mount --bind {folder}/hosts /etc/hosts
 ip link set lo up
 echo up
 read -r
+# No address of IPv6: for two seconds it would not be ready, and Open MPI's daemons fail on that.
+ip link set eth0 addrgenmode none || true
 ip addr add {address}/24 dev eth0
 ip link set eth0 up
 $(command -v sshd) -f {folder}/sshd_config -E {folder}/{name}.sshd.log

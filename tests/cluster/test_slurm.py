@@ -155,7 +155,7 @@ def test_scaling_is_measured_by_srun_within_an_allocation(slurm, tmp_path):
     ranks = {(row.study, row.client_ranks): row.hosts for row in rows}
     assert set(ranks) == {(name, n) for name in ("strong", "weak") for n in (1, 2, 4)}
     assert ranks["strong", 4] == 3 and ranks["strong", 1] == 1
-    assert "prediction" in (tmp_path / "study/scaling.md").read_text()
+    assert "64 nodes" in (tmp_path / "study/scaling.md").read_text()
 
 
 def test_a_script_without_its_environment_says_so(slurm, tmp_path):
