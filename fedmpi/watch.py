@@ -35,8 +35,8 @@ GRACE = 20
 """Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
 cannot be reached any more."""
 NOT_UP = "PMIx server's listener thread failed to start"
-"""What Open MPI's says when it has started nothing: its PMIx looked at the network while something
-else changed it."""
+"""What Open MPI's says when it has started nothing: in $TMPDIR there is a folder named by its PID,
+which one that was killed has left there. It removes that, and the next one starts."""
 STARTS = 3
 KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""

@@ -16,6 +16,9 @@ PORT = 2222
 CPUS = 16
 """What each host tells Slurm that it has; it does not check."""
 PATIENCE = 180
+TEMPORARY = "/run"
+"""Each host's own. Open MPI's daemons have folders there that are named by nothing but their PID,
+and processes of several hosts have the same ones here."""
 FOR_HOSTS = {
     "ip": "iproute2",
     "unshare": "util-linux",
@@ -58,8 +61,6 @@ mount --bind {folder}/hosts /etc/hosts
 ip link set lo up
 echo up
 read -r
-# No address of IPv6: for two seconds it would not be ready, and Open MPI's daemons fail on that.
-ip link set eth0 addrgenmode none || true
 ip addr add {address}/24 dev eth0
 ip link set eth0 up
 $(command -v sshd) -f {folder}/sshd_config -E {folder}/{name}.sshd.log
@@ -79,6 +80,7 @@ UsePAM no
 StrictModes no
 MaxStartups 200
 MaxSessions 200
+SetEnv TMPDIR={temporary}
 """
 
 SSH = """
@@ -141,7 +143,7 @@ class Host:
         """What to put before a command to have it run there."""
         namespaces = ["--net", "--uts", "--ipc", "--mount", "--pid"]
         enter = ["nsenter", "--target", str(self.pid), *namespaces, f"--wd={os.getcwd()}"]
-        return [*self.on_core, *enter]
+        return [*self.on_core, *enter, "env", f"TMPDIR={TEMPORARY}"]
 
     def kill(self) -> None:
         """Take it away, with everything that runs there."""
@@ -197,7 +199,9 @@ class Bed:
         lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in addresses.items())]
         (self.folder / "hosts").write_text("\n".join(lines) + "\n")
         for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
-            (self.folder / name).write_text(text.format(folder=self.folder, port=PORT))
+            (self.folder / name).write_text(
+                text.format(folder=self.folder, port=PORT, temporary=TEMPORARY)
+            )
         self.ssh.write_text(f'#!/bin/sh\nexec ssh -F {self.folder}/ssh_config "$@"\n')
         self.ssh.chmod(0o755)
         # A host of its own, so that nothing of this network is seen outside.
