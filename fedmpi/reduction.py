@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import time
 from typing import Any, NamedTuple, cast
 
@@ -253,7 +252,6 @@ def seconds_of_a_sum(ranks: Ranks, shared: Hierarchical) -> dict[str, float]:
             some.start()
             some.finish()
             times[some.kind].append(time.perf_counter() - began)
-    mine = {kind: statistics.median(some[1:]) for kind, some in times.items()}
-    every = ranks.gather(mine)
-    means = {kind: statistics.fmean(some[kind] for some in every) for kind in mine} if every else {}
-    return ranks.bcast(means)
+    mine = {kind: float(np.median(some[1:])) for kind, some in times.items()}
+    every = ranks.gather(mine) or []
+    return ranks.bcast({kind: sum(some[kind] for some in every) / ranks.size for kind in mine})
