@@ -208,17 +208,22 @@ class Job:
         rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
         wanted = "flat" if self.survivors else self.config.reduce
         kind = self._on_desk(lambda desk: desk.choose_reduction(wanted, rooms or []))
-        shared = hierarchical(self.ranks, length, dtype) if kind != "flat" else None
-        if self.desk and kind != "flat" and not shared:
+        if kind == "flat":
+            return None
+        shared = hierarchical(self.ranks, length, dtype)
+        if self.desk and not shared:
             self.desk.notes.append("sums are flat: MPI gave no window of shared memory")
-        if shared and kind == "measure":
-            seconds = seconds_of_a_sum(self.ranks, shared)
-            if self.desk:
-                self.desk.sums = seconds
-            if seconds["flat"] < seconds["hierarchical"]:
-                shared.free()
-                return None
+        if shared and kind == "measure" and not self._is_faster(shared):
+            shared.free()
+            return None
         return shared
+
+    def _is_faster(self, shared: Hierarchical) -> bool:
+        """Than flat sums, as measured now; the server keeps the seconds."""
+        seconds = seconds_of_a_sum(self.ranks, shared)
+        if self.desk:
+            self.desk.sums = seconds
+        return seconds["hierarchical"] <= seconds["flat"]
 
     def _exchange(self) -> Exchange:
         assert self.reduction

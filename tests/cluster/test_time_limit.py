@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from bed import environment
 from runs import Run
-from starts import LONG, difference, train
-from test_slurm import edited, options, pmi, submit
+from starts import LONG, difference, pmi, train
+from test_slurm import edited, options, submit
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slurm, pytest.mark.launch, pytest.mark.slow]
 
