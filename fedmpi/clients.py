@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmpi.distinct import Distinct, find_equal
 from fedmpi.flat import FlatModel
 from fedmpi.layout import spread_rows
 from fedmpi.losses import Loss
@@ -66,10 +67,21 @@ class Clients:
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
+        self._distinct: Distinct | None = None
         self._received: Tensor | None = None
         self._batch: Tensor | None = None
         self._teams: list[Team] | None = None
         self._together: Together | None = None
+
+    def merge_equal_rows(self) -> None:
+        """Keep rows that are equal once: for methods that never train on batches of them.
+
+        `x`, `y` and `losses` are then of the rows that are kept, `cell` is of all.
+        """
+        self._distinct = find_equal(self.x, self.y)
+        if self._distinct:
+            self.x, self.y = self._distinct.x, self._distinct.y
+            self.losses = self.losses.new_empty(len(self.y))
 
     def full_batch_step(
         self,
@@ -89,13 +101,17 @@ class Clients:
             nonlocal step
             self.losses[rows] = losses
             if rows is pieces[0]:
-                step = self.by_cell(-lr * cell_weights())
+                step = self._of_kept_rows(self.by_cell(-lr * cell_weights())[self.cell])
             if rows is pieces[-1]:
                 report(self._sum_by_cell())
-            return step[self.cell[rows]]
+            return step[rows]
 
         for rows in pieces:
             self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
+
+    def _of_kept_rows(self, weights: Tensor) -> Tensor:
+        """From the weights of all rows, those of the rows that are kept."""
+        return self._distinct.sum_up(weights) if self._distinct else weights
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
@@ -112,7 +128,8 @@ class Clients:
     def _sum_by_cell(self) -> np.ndarray:
         """The kept losses of all rows as one segmented sum, hosted clients × groups."""
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
-        sums.index_add_(0, self.cell, self.losses.double())
+        losses = self.losses[self._distinct.place] if self._distinct else self.losses
+        sums.index_add_(0, self.cell, losses.double())
         return sums.cpu().numpy().reshape(self.counts.shape)
 
     def add_local_changes(

@@ -198,6 +198,8 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
+            if not c.local_epochs:
+                self.clients.merge_equal_rows()
         self.exchange = self._exchange()
         if self.desk:
             self.server = self.desk.sit_down(self.model, self.exchange)

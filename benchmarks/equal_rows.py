@@ -1,0 +1,69 @@
+"""Rows that are equal computed once, or each by itself: what does it save?
+
+    python benchmarks/equal_rows.py data/prepared/adult [...] [--ranks 1 2 8 40] [--repeats 5]
+
+A full-batch step on the training rows of a rank, if they are dealt at random (ESG) to so many
+ranks: the fewer ranks, the more rows are equal to one of the same rank. One process, one thread,
+CPU time; the two kinds take turns, the best of each counts. Beside it, what it took to find them,
+in steps.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedmpi import models
+from fedmpi.clients import Clients, Rows
+from fedmpi.flat import FlatModel
+from fedmpi.losses import cross_entropy
+from fedmpi.pieces import rows_of_a_pass
+
+
+def make(model: str, x: np.ndarray, y: np.ndarray) -> Clients:
+    module = models.build(model, x.shape[1:], 2, seed=0)
+    piece = rows_of_a_pass(model, module, 4)
+    flat = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
+    rows = Rows(torch.from_numpy(x), torch.from_numpy(y), torch.zeros(len(y), dtype=torch.int64))
+    one, counts = np.zeros(1, dtype=np.int64), np.array([[len(y)]])
+    return Clients(one, counts, rows, flat, cross_entropy, piece, seed=0)
+
+
+def step(some: Clients) -> float:
+    """CPU time of one step."""
+    began = time.process_time()
+    some.full_batch_step(lambda: np.ones((1, 1)), 1e-6, lambda sums: None)
+    return time.process_time() - began
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("prepared", nargs="+", type=Path)
+    p.add_argument("--model", default="mlp")
+    p.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 8, 40])
+    p.add_argument("--repeats", type=int, default=5)
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    print("data                       ranks    rows  kept  step: once / each  found in steps")
+    for folder in a.prepared:
+        x, y = (np.load(folder / f"train_{part}.npy") for part in ("x", "y"))
+        order = np.random.default_rng(0).permutation(len(y))
+        for ranks in a.ranks:
+            mine = order[: len(y) // ranks]
+            each, once = (make(a.model, x[mine], y[mine].astype(np.int64)) for _ in range(2))
+            began = time.process_time()
+            once.merge_equal_rows()
+            found = time.process_time() - began
+            times = [(step(each), step(once)) for _ in range(a.repeats + 1)][1:]
+            apart, merged = (min(some) for some in zip(*times, strict=True))
+            print(
+                f"{folder.name:26} {ranks:5}  {len(mine):6}  {len(once.x) / len(mine):.2f}"
+                f"  {merged / apart:17.2f}  {found / apart:14.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
