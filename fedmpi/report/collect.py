@@ -3,8 +3,9 @@
     title, version, grid
     partitions: [{groups, counts}]              each once, however many runs share it
     sections:   a dataset each
-        groups, priors, settings, methods, notes, claims, optima
-        cells:  a method in a setting, over its seeds: {setting, method, seeds, stats, groups, h}
+        groups, priors, settings, methods, notes, claims, optima, passes
+        cells:  a method in a setting, over its seeds:
+                {setting, method, seeds, stats, groups, h, trend}
         runs:   {name, path, method, setting, seed, facts, result, history, partition, h, ...}
 
 A mean with its deviation is a pair [mean, std]; std is None where there is one seed.
@@ -30,6 +31,9 @@ from fedmpi.report.hypothesis import GRID, learned, optima
 
 POINTS = 400
 """A curve of the history has at most this many points."""
+
+TREND = 200
+"""And one over the passes, which is drawn for every method."""
 
 CLIENTS = 1000
 """The heat map shows at most this many clients."""
@@ -151,6 +155,7 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
     settings = sorted({run["setting"] for run in known}, key=_setting_order) or [""]
     sizes = np.array([[g["n_train"] or 0 for g in run["groups"]] for run in runs], dtype=float)
     priors = (sizes / np.maximum(1, sizes.sum(axis=1, keepdims=True))).mean(axis=0)
+    passes = np.linspace(0, max(_passes(run)[-1] for run in runs), TREND)
     title = TITLES.get(dataset, dataset)
     return {
         "dataset": dataset,
@@ -160,7 +165,8 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
         "priors": [_short(p) for p in priors],
         "settings": settings,
         "methods": [{"name": name, "label": label} for name, label in methods],
-        "cells": _cells(runs, notes, methods),
+        "cells": _cells(runs, notes, methods, passes),
+        "passes": [_short(value) for value in passes],
         "runs": runs,
         "notes": notes,
         "claims": [],
@@ -272,6 +278,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "history": history,
         "partition": partition,
         "h": h,
+        "epochs": _number(config.get("local_epochs")) or 1,
         "fairness": _fairness(result.get("fairness")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
     }
@@ -353,7 +360,32 @@ class _Partitions:
         return self.numbers[key]
 
 
-def _cells(runs: list[dict], notes: list[str], methods: list[tuple[str, str]]) -> list[dict]:
+def _passes(run: dict) -> np.ndarray:
+    """Over the training rows, before each round of the history: 0 alone where there is none.
+
+    The risks of a round are of the theta that it began with.
+    """
+    return run["epochs"] * (np.array(run["history"]["round"] if run["history"] else [1]) - 1)
+
+
+def _trend(runs: list[dict], passes: np.ndarray) -> list | None:
+    """The worst group's training risk after so many passes, the mean over the seeds."""
+    curves = [
+        np.interp(
+            passes,
+            _passes(run),
+            np.fmax.reduce(np.array(run["history"]["risk"], dtype=float)),  # nan: no rows
+            right=np.nan,
+        )
+        for run in runs
+        if run["history"] and run["history"]["risk"]
+    ]
+    return [_short(value) for value in np.mean(curves, axis=0)] if curves else None
+
+
+def _cells(
+    runs: list[dict], notes: list[str], methods: list[tuple[str, str]], passes: np.ndarray
+) -> list[dict]:
     """Mean and deviation over the seeds, for each method in each setting."""
     by_cell: dict[tuple[str, int], dict[Any, dict]] = defaultdict(dict)
     for run in runs:
@@ -364,14 +396,14 @@ def _cells(runs: list[dict], notes: list[str], methods: list[tuple[str, str]]) -
         else:
             cell[run["seed"]] = run
     return [
-        _cell(setting, method, list(cell.values()))
+        _cell(setting, method, list(cell.values()), passes)
         for (setting, method), cell in sorted(
             by_cell.items(), key=lambda item: (_setting_order(item[0][0]), item[0][1])
         )
     ]
 
 
-def _cell(setting: str, method: int, runs: list[dict]) -> dict:
+def _cell(setting: str, method: int, runs: list[dict], passes: np.ndarray) -> dict:
     worst = list(dict.fromkeys(run["worst_group"] for run in runs if run["worst_group"]))
     h = [run["h"] for run in runs if run["h"]]
     return {
@@ -388,6 +420,7 @@ def _cell(setting: str, method: int, runs: list[dict]) -> dict:
             for key in OF_GROUP
         },
         "h": [_short(value) for value in np.mean(h, axis=0)] if h else None,
+        "trend": _trend(runs, passes),
     }
 
 

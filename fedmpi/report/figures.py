@@ -81,14 +81,21 @@ def _of_section(data: dict, section: dict) -> list[tuple[str, Any]]:
     figures.append((f"{base}-group-risk", _groups(section, "risk", "test risk")))
     if any(cell["groups"]["weight"][0] for cell in section["cells"]):
         figures.append((f"{base}-weights", _groups(section, "weight", "weight μ")))
+    if panels := _panels_with(section, "trend"):
+        figures.append((f"{base}-trend", _trends(section, panels)))
     if section["optima"]:
-        panels = [
-            (setting, [cell for cell in _cells(section, setting) if cell["h"]])
-            for setting in section["settings"]
-        ]
-        panels = [(setting, cells) for setting, cells in panels if cells]
+        panels = _panels_with(section, "h")
         figures.append((f"{base}-h", _hypotheses(data, section, panels)))
     return figures
+
+
+def _panels_with(section: dict, key: str) -> list[tuple[str, list[dict]]]:
+    """The settings, with those of their cells that have such a curve."""
+    panels = [
+        (setting, [cell for cell in _cells(section, setting) if cell[key]])
+        for setting in section["settings"]
+    ]
+    return [(setting, cells) for setting, cells in panels if cells]
 
 
 def _of_run(data: dict, section: dict, run: dict) -> list[tuple[str, Any]]:
@@ -227,6 +234,29 @@ def _history(section: dict, history: dict, kind: str, name: str) -> Any:
     return figure
 
 
+def _trends(section: dict, panels: list[tuple[str, list[dict]]]) -> Any:
+    """The worst group over the passes through the rows, by method."""
+    figure, axes = _panels(len(panels), 2.6, 2.6, sharey=True)
+    for ax, (setting, cells) in zip(axes, panels, strict=True):
+        for cell in cells:
+            label = section["methods"][cell["method"]]["label"]
+            _curve(ax, section["passes"], cell["trend"], cell["method"], label)
+        ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
+        ax.set_xlabel("passes over the training rows")
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylabel("training risk, worst group")
+    _one_legend(figure, axes)
+    return figure
+
+
+def _one_legend(figure: Any, axes: list) -> None:
+    """Above all panels, each word once."""
+    handles: dict[str, Any] = {}
+    for ax in axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
+
+
 def _time(history: dict) -> Any:
     figure, (ax,) = _panels(1, 3.2, 2.2)
     edges = [0, *history["round"]]
@@ -278,8 +308,5 @@ def _hypotheses(data: dict, section: dict, panels: list[tuple[str, list[dict]]])
         ax.set_xlabel("x")
         ax.set_ylim(0, 1)
     axes[0].set_ylabel("P(Y = 1 | x)")
-    handles: dict[str, Any] = {}
-    for ax in axes:
-        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
+    _one_legend(figure, axes)
     return figure

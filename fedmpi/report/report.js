@@ -659,11 +659,13 @@
       };
       return [fields.map(([name]) => quote(name)), ...order.map((row) => fields.map(([, get]) => quote(get(row))))].map((line) => line.join(separator)).join("\n") + "\n";
     }
+    let fading;
     for (const [name, separator] of [["CSV", ","], ["TSV", "\t"]]) {
       make(tools, "button", { type: "button" }, `Copy ${name}`).addEventListener("click", async () => {
         const ok = await copy(asText(separator), card);
         said.textContent = ok ? `${plural(order.length, "row")} copied` : "Select and copy:";
-        if (ok) setTimeout(() => { said.textContent = ""; }, 2500);
+        clearTimeout(fading); // the last message's end is not this one's
+        if (ok) fading = setTimeout(() => { said.textContent = ""; }, 2500);
       });
     }
     tools.append(said);
@@ -817,6 +819,25 @@
     }
   }
 
+  function trend(section, parent) {
+    const found = section.methods.map((_, m) => m).filter((m) => section.cells.some((c) => c.method === m && c.trend));
+    if (!found.length) return;
+    const hidden = new Set();
+    const fig = figure(parent, {
+      kind: "trend", title: "The worst group as training goes on",
+      caption: "Training risk of whichever group is the worst, mean over the seeds. A round of a method with local epochs is as many passes over the rows; the others make one.",
+    });
+    fig.card.insertBefore(legend(fig.card, found.map((m) => ({ label: section.methods[m].label, sample: lineSample(m) })), hidden, fig.redraw, "methods"), fig.panels);
+    for (const setting of section.settings) {
+      const cells = cellsOf(section, setting);
+      const series = found.map((m) => ({ label: section.methods[m].label, i: m, values: cells[m]?.trend || [] }));
+      fig.panel(settingName(setting), null, "training risk of the worst group over the passes, by method", (svg, width) => curves(svg, width, {
+        x: section.passes, series, hidden, xName: "passes over the training rows", yName: "worst group's risk",
+        tipTitle: (v) => `after ${fixed(v, 1)} passes`,
+      }));
+    }
+  }
+
   function groupDots(section, parent) {
     const hidden = new Set(), figures = [];
     const all = () => figures.forEach((f) => f?.redraw());
@@ -848,6 +869,7 @@
         for (const f of figures) f.card.querySelectorAll(".legend button").forEach((b, i) => b.setAttribute("aria-pressed", String(!hidden.has(i))));
       };
       for (const what of ["risk", "accuracy"]) figures.push(bars(section, box, what, hidden, all));
+      trend(section, box);
       groupDots(section, box);
       const learned = section.settings.map((setting) => ({ title: settingName(setting), curves: cellsOf(section, setting).filter((c) => c?.h).map((c) => ({ i: c.method, values: c.h })) })).filter((p) => p.curves.length);
       if (learned.length) hypothesis(section, box, learned, "Mean over the seeds. The grey hill is where the rows are. The minimax answer is the best one for the worst group, A=0.");

@@ -49,6 +49,30 @@ def test_means_and_deviations_are_over_the_seeds(runs):
     assert cell_of(section, "FedAvg", "ESG")["groups"]["weight"] == [None, None]
 
 
+def test_the_trend_is_the_worst_group_over_the_passes(runs):
+    """A round of FedAvg is as many passes as it has local epochs; seeds are averaged."""
+    for seed in (0, 1):
+        folder = runs / f"SSG-fedavg-s{seed}"
+        lines = ["round,risk/A=0,risk/A=1"]
+        lines += [f"{t},{10 * t + seed},{100 if t == 3 else 0}" for t in (1, 2, 3, 4)]
+        (folder / "history.csv").write_text("\n".join(lines) + "\n")
+    section = section_of(runs)
+    epochs = next(r["epochs"] for r in section["runs"] if r["path"].endswith("SSG-fedavg-s0"))
+    assert epochs == 15
+    passes, trend = section["passes"], cell_of(section, "FedAvg", "SSG")["trend"]
+    assert (passes[0], passes[-1]) == (0, 45)  # before the fourth round
+    known = [(0, 10.5), (15, 20.5), (30, 100), (45, 40.5)]
+    expected = np.interp(passes, *zip(*known, strict=True))
+    assert trend == pytest.approx(expected.tolist(), rel=1e-3)
+    short = cell_of(section, "FedMinMax", "SSG")["trend"]  # ends before the fourth pass
+    assert [value is None for value in short] == [p > 3 for p in passes]
+
+
+def test_without_a_history_there_is_no_trend(run):
+    (run / "history.csv").unlink()
+    assert section_of(run)["cells"][0]["trend"] is None
+
+
 def test_one_seed_has_no_deviation(run):
     section = section_of(run)
     assert section["cells"][0]["stats"]["worst_risk"][1] is None

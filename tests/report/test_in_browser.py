@@ -13,6 +13,8 @@ from fedmpi.report.__main__ import main
 pytestmark = pytest.mark.skipif(not chromium(), reason="there is no Chromium on this machine")
 
 PAUSE = "new Promise(done => setTimeout(done, 50))"
+NOTHING_FADES = "{ const f = setTimeout; window.setTimeout = (g, ms) => ms < 1000 ? f(g, ms) : 0; }"
+"""A message that goes away by itself may be gone before a busy machine has looked."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,10 @@ def test_a_set_of_runs(browser, show, runs, nasty):
     assert count(browser, f"{risk}rect.bar") == count(browser, f"{accuracy}rect.bar") == 18
     assert count(browser, f"{risk}path.error") == 18
     assert count(browser, f'{first}[data-figure="hypothesis"] .panel') == 3  # and that of the run
+    trend = f'{first}[data-figure="trend"] '
+    assert count(browser, f"{trend}.panel") == 2 and count(browser, f"{trend}path.curve") == 6
+    browser.click(f"{trend}.legend button", 0)
+    assert count(browser, f"{trend}path.curve") == 4
     told = browser.run(f"document.querySelector('{first}').textContent")
     assert "✓ pass" in told and "1 of 2 checks passed" in told and "✗ fail: .5 over .4" in told
 
@@ -104,6 +110,7 @@ def test_tables_are_sorted_and_copied(browser, show, runs):
     assert rising == sorted(rising)
 
     # The clipboard, and without it the old way; without both, text to copy by hand.
+    browser.run(NOTHING_FADES)
     for separator, number in ((",", 0), ("\t", 1)):
         browser.run(
             "navigator.clipboard.writeText = async text => { window.copied = text; }; undefined"

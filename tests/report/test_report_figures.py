@@ -12,7 +12,7 @@ from fedmpi.report import figures
 from fedmpi.report.__main__ import main
 from fedmpi.report.collect import collect
 
-OF_DATASET = {"risk", "accuracy", "group-risk", "weights", "h"}
+OF_DATASET = {"risk", "accuracy", "group-risk", "weights", "trend", "h"}
 OF_RUN = {"history-risk", "history-weight", "time", "partition", "h"}
 MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
