@@ -55,6 +55,9 @@ FIRST_NAP, LONGEST_NAP = 0.00005, 0.0002 if OPEN_MPI else 0.001
 ranks outnumber cores a test of Open MPI's gives the core away itself, so naps need not be long."""
 TESTS = 4 if OPEN_MPI else 1
 """At a time: a call of Open MPI's moves a collective on by one step, and these have several."""
+LONG_WAIT = 1.0
+"""Seconds after which a rank with a core of its own naps, too: what comes so late (the end of
+another team's runs, a long round) does not mind a millisecond, and others may use the core."""
 LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
@@ -89,8 +92,8 @@ class Ranks:
     """A communicator with manners.
 
     Ranks that outnumber the cores of their node sleep between tests of a request instead of
-    spinning, so that waiting does not take a core from a rank that computes. All waits are
-    limited by `stall_timeout` seconds.
+    spinning, so that waiting does not take a core from a rank that computes; the others spin for
+    LONG_WAIT, then sleep as well. All waits are limited by `stall_timeout` seconds.
     """
 
     cores: int
@@ -187,13 +190,15 @@ class Ranks:
         return request
 
     def wait(self, request: Waited) -> None:
-        """Wait for `request`, asleep where ranks outnumber cores; StallError after the limit."""
+        """Wait for `request`, asleep where ranks outnumber cores or where it takes long;
+        StallError after the limit.
+        """
         if request.Test():
             return
         start, nap = time.perf_counter(), FIRST_NAP
-        looked, awake = start, 0.0
+        now, looked, awake = start, start, 0.0
         while not any(request.Test() for _ in range(TESTS)):
-            if self.polite:
+            if self.polite or now > start + LONG_WAIT:
                 time.sleep(nap)
                 nap = min(2 * nap, LONGEST_NAP)
             now = time.perf_counter()

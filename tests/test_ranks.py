@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+import fedmpi.ranks
 from fedmpi.errors import UserError
 from fedmpi.ranks import AgreedError, Ranks
 
@@ -97,9 +98,11 @@ def test_spare_ranks_are_left_out(ranks):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_a_polite_wait_leaves_the_core_alone(ranks):
+@pytest.mark.parametrize("polite", [True, False])
+def test_a_polite_or_long_wait_leaves_the_core_alone(ranks, polite, monkeypatch):
     """CPU time, not wall time: the machine may be busy."""
-    ranks.polite = True
+    ranks.polite = polite
+    monkeypatch.setattr(fedmpi.ranks, "LONG_WAIT", 0.1)
     if ranks.is_server:
         time.sleep(1.5)
     before = time.process_time()
