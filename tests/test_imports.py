@@ -56,11 +56,11 @@ run(main_and_tell)
 """
 OF_A_CLIENT = """
 fedmpi fedmpi.clients fedmpi.config fedmpi.datasets fedmpi.datasets.prepared fedmpi.dense
-fedmpi.distinct fedmpi.errors fedmpi.evaluation fedmpi.exchange fedmpi.flat fedmpi.hosts fedmpi.job fedmpi.layout
-fedmpi.losses fedmpi.methods fedmpi.methods.adversary fedmpi.methods.fedminmax
-fedmpi.methods.method fedmpi.models fedmpi.models.perceptron fedmpi.placement fedmpi.ranks
-fedmpi.reduction fedmpi.signals fedmpi.simplex fedmpi.together fedmpi.train fedmpi.training
-fedmpi.worlds
+fedmpi.distinct fedmpi.errors fedmpi.evaluation fedmpi.exchange fedmpi.flat fedmpi.hosts
+fedmpi.job fedmpi.layout fedmpi.losses fedmpi.methods fedmpi.methods.adversary
+fedmpi.methods.fedminmax fedmpi.methods.method fedmpi.models fedmpi.models.perceptron
+fedmpi.placement fedmpi.ranks fedmpi.reduction fedmpi.signals fedmpi.simplex fedmpi.together
+fedmpi.train fedmpi.training fedmpi.worlds
 """
 
 
