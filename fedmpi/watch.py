@@ -169,8 +169,10 @@ class Witness(threading.Thread):
 
     def run(self) -> None:
         assert self.folder is not None
-        while not self._is_there(self.folder / lost.RANKS):
-            if self.done.wait(LOOK_EVERY):
+        there = self.folder / lost.RANKS
+        while not self._is_there(there):
+            # Once more at the end: ranks may have begun and died since the last look.
+            if self.done.wait(LOOK_EVERY) and not self._is_there(there):
                 return
         self.began = True
         if not hasattr(os, "pidfd_open"):
