@@ -31,6 +31,8 @@ from fedmpi.signals import STOPPED
 REFUSED = 2
 PASSED_ON = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 LOOK_EVERY = 0.1
+LOOK_FOR_RANKS_EVERY = 0.02
+"""More often: a rank that dies before it has been looked at cannot be told from the others."""
 GRACE = 20
 """Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
 cannot be reached any more."""
@@ -172,7 +174,7 @@ class Witness(threading.Thread):
         there = self.folder / lost.RANKS
         while not self._is_there(there):
             # Once more at the end: ranks may have begun and died since the last look.
-            if self.done.wait(LOOK_EVERY) and not self._is_there(there):
+            if self.done.wait(LOOK_FOR_RANKS_EVERY) and not self._is_there(there):
                 return
         self.began = True
         if not hasattr(os, "pidfd_open"):

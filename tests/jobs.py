@@ -51,7 +51,7 @@ class Job:
         train = [sys.executable, "-m", "fedmpi.train", *arguments]
         under = [] if watch is None else [sys.executable, "-m", "fedmpi.watch", *watch, "--"]
         mpirun = ["mpirun", *flags, "-n", str(ranks)] if ranks > 1 else []
-        self.log = log
+        self.log, self.ranks = log, ranks
         with open(log, "wb") as file:
             self.process = subprocess.Popen(
                 [*under, *mpirun, *train],
@@ -72,6 +72,15 @@ class Job:
         while text not in self.text:
             assert time.monotonic() < end and self.process.poll() is None, self.text
             time.sleep(0.02)
+
+    def wait_until_watched(self) -> None:
+        """Until fedmpi.watch holds on to each of the ranks, and so can tell who ends first."""
+        while sum(map(is_of_a_process, self._open_files())) < self.ranks:
+            assert self.process.poll() is None, self.text
+            time.sleep(0.005)
+
+    def _open_files(self) -> list[Path]:
+        return list(Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def ends(self) -> int:
         """Its exit code."""
@@ -98,6 +107,13 @@ class Job:
                         if entry.startswith(name):
                             numbered[int(entry[len(name) :])] = pid
         return [numbered[rank] for rank in sorted(numbered) if rank > 0]
+
+
+def is_of_a_process(file: Path) -> bool:
+    """Whether this open file is a pidfd."""
+    with contextlib.suppress(OSError):  # closed since
+        return "pidfd" in os.readlink(file)
+    return False
 
 
 def descendants(pid: int) -> list[int]:

@@ -161,8 +161,9 @@ def test_a_lost_client_is_named_and_a_retry_goes_on(folder):
 
 
 def kill_a_client(job: Job, folder: Path, rank: int) -> float:
-    """SIGKILL to a client rank, once there is a checkpoint; when that was."""
+    """SIGKILL to a client rank, once there is a checkpoint and a witness; when that was."""
     wait_for_checkpoint(job, folder)
+    job.wait_until_watched()
     os.kill(job.client_ranks()[rank - 1], signal.SIGKILL)
     return time.monotonic()
 
