@@ -19,14 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmpi import datasets
+from fedmpi import datasets, signals
+from fedmpi.command import command_line
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.preparing import prepare
 from fedmpi.display import Progress, at_terminal, say
 from fedmpi.errors import UserError
 from fedmpi.layout import assign_clients
-from fedmpi.ranks import AgreedError, Ranks
+from fedmpi.ranks import AgreedError, Ranks, Stopped
 from fedmpi.records import Record, read_record
 from fedmpi.runfolder import RunFolder
 
@@ -108,7 +109,8 @@ def run_grid(
     date. `after` is called on the server when one of its own runs is over.
 
     A run that fails in a way that all its ranks agree on (it diverged, or the data do not allow
-    it) is noted in its folder, and tried again by the next launch.
+    it) is noted in its folder, and tried again by the next launch. A signal stops the runs that are
+    under way at a checkpoint, and the grid with them; to one rank alone, those of its team.
     """
     waiting = [plan for plan in plans if not plan.finished]
     for plan in waiting:
@@ -120,18 +122,22 @@ def run_grid(
     shares = assign_clients(np.array([plan.passes for plan in waiting]), teams) if waiting else []
     if teams > 1:
         world.on_server(lambda: prepare_all(waiting))
+    stopped = False
     if waiting:
         # torch with it, now that the command line is known to be good
         importlib.import_module("fedmpi.desk" if team.is_server else "fedmpi.job")
 
         gc.freeze()  # what is imported stays: no need to go through it after every run
+        signals.wait_for_the_round()  # also on the ranks that a run leaves out
         progress = GridProgress(kind if world.is_server else "none", plans, teams)
         members = Members(team)
         for i in shares[number]:
             plan = waiting[i]
             if team.is_server:
                 progress.begin(plan)
-            run_one(members, plan, progress)
+            stopped = run_one(members, plan, progress)
+            if stopped:
+                break
             if world.is_server:
                 progress.end(plan)
                 after()
@@ -143,6 +149,20 @@ def run_grid(
         for plan in waiting:
             plan.config.force = False  # it has been
             look(plan)
+    asked = world.gather(stopped)
+    line = world.on_server(lambda: how_to_go_on(plans, world.size) if any(asked or ()) else None)
+    if line:
+        raise Stopped(line)
+
+
+def how_to_go_on(plans: list[Plan], ranks: int) -> str:
+    """The last line of a grid that was asked to stop."""
+    by = signal.name if (signal := signals.asked()) else "a signal to another rank"
+    finished = sum(plan.finished for plan in plans)
+    return (
+        f"stopped by {by} with {finished} of {len(plans)} runs finished; those under way are "
+        f"saved. Go on with: {command_line(ranks)}"
+    )
 
 
 def prepare_all(plans: list[Plan]) -> None:
@@ -152,27 +172,28 @@ def prepare_all(plans: list[Plan]) -> None:
         prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c))
 
 
-def run_one(members: Members, plan: Plan, progress: GridProgress) -> None:
-    """One run, on the ranks of the team that it can use; the others wait."""
+def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:
+    """One run, on the ranks of the team that it can use; the others wait. Was it asked to stop?"""
     from fedmpi.job import Job
 
-    c, why = plan.config, None
+    c, why, stopped = plan.config, None, False
     c.progress = "none"  # of its own
     ranks = members.first(c)
     if ranks:
         try:
             Job(ranks, c, progress).run()
+        except Stopped:
+            stopped = True
         except AgreedError as error:
-            if type(error) is not AgreedError:  # of a kind that is not about this run
-                raise
             why = str(error)
     # Theta, rows and history of this run go before those of the next one come.
     gc.collect()
     members.team.stall_timeout = math.inf
-    plan.failure = members.team.bcast(why)
-    plan.finished = plan.failure is None
+    plan.failure, stopped = members.team.bcast((why, stopped))
+    plan.finished = plan.failure is None and not stopped
     if members.team.is_server:
         note_failure(plan)
+    return stopped
 
 
 def note_failure(plan: Plan) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedmpi import signals
 from fedmpi.errors import UserError
 from fedmpi.ranks import MPI, Ranks, run
 
@@ -64,6 +65,7 @@ class Request:
 
 def main() -> int:
     world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    signals.listen(speaks=world.is_server)
     # Before numpy and torch are imported: their thread pools read it once.
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     request, plans = world.on_server(lambda: read_command_line(world))

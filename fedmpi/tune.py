@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedmpi import signals
 from fedmpi.errors import UserError
 from fedmpi.ranks import MPI, Ranks, run
 
@@ -62,6 +63,7 @@ class Choice:
 
 def main() -> int:
     world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    signals.listen(speaks=world.is_server)
     # Before numpy and torch are imported: their thread pools read it once.
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     request, choices = world.on_server(lambda: read_command_line(world))

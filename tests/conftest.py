@@ -1,6 +1,7 @@
 """Runs of the real thing for the tests: in this process, and under a real mpirun."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,15 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 from runs import Run, launch
+
+
+@pytest.fixture(autouse=True)
+def own_signals():
+    """A program that runs in this process listens to signals: no longer than its test."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, answer in before.items():
+        signal.signal(signum, answer)
 
 
 @pytest.fixture

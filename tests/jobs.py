@@ -37,6 +37,8 @@ def options(folder: Path, output: str, rounds: int, *more: object) -> list[str]:
 class Job:
     """`mpirun -n 3 python -m fedmpi.train`, perhaps under fedmpi.watch; its output in a file.
 
+    `program` is another module than fedmpi.train.
+
     One rank is started without mpirun.
     """
 
@@ -47,8 +49,9 @@ class Job:
         watch: list[str] | None = None,
         ranks: int = 3,
         flags: Sequence[str] = (),
+        program: str = "fedmpi.train",
     ) -> None:
-        train = [sys.executable, "-m", "fedmpi.train", *arguments]
+        train = [sys.executable, "-m", program, *arguments]
         under = [] if watch is None else [sys.executable, "-m", "fedmpi.watch", *watch, "--"]
         mpirun = ["mpirun", *flags, "-n", str(ranks)] if ranks > 1 else []
         self.log, self.ranks = log, ranks

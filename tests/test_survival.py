@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from jobs import Job, options
+from jobs import Job, options, people
 from mpi4py import MPI
 from runs import Run
 
@@ -131,6 +131,45 @@ def test_a_signal_stops_at_a_checkpoint_and_the_run_goes_on(folder):
         resume = ["--resume"]
     finish(options(folder, "stopped", ROUNDS, *every, *resume), folder / "stopped.log")
     assert_same(Run(folder / "stopped"), Run(folder / "whole"))
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        pytest.param("--methods fedminmax afl --seeds 0 --at-once 2", id="two teams"),
+        pytest.param("--methods centralized --seeds 0 1", id="a spare rank"),
+    ],
+)
+def test_a_signal_stops_a_grid_and_the_same_command_goes_on(grid, train, tmp_path):
+    """All teams stop at a checkpoint; so does the rank that a run has no use for."""
+    data = [f"csv:{people(tmp_path / 'people.csv')}", "--target", "y", "--group", "g"]
+    data += ["--data-dir", str(tmp_path / "data")]
+    common = ["--model", "logistic", "--clients", "4", "--rounds", "400", "--dtype", "float64"]
+    arguments = [*data, *common, *grid.split(), "--settings", "ESG", "--output", str(tmp_path)]
+
+    def reproduce(*more: str) -> Job:
+        return Job([*arguments, *more], tmp_path / "grid.log", program="fedmpi.reproduce")
+
+    runs = tmp_path / "csv-people/runs"
+    job = reproduce("--checkpoint-every", "1")
+    while len(list(runs.glob("*/checkpoint.pt"))) < grid.count("--at-once") + 1:
+        assert job.process.poll() is None, job.text
+        time.sleep(0.005)
+    job.process.send_signal(signal.SIGUSR1)
+    assert job.ends() == 75, job.text
+    (line,) = [line for line in job.text.splitlines() if line.startswith("fedmpi: ")]
+    told = r"fedmpi: stopped by SIGUSR1 with 0 of 2 runs finished; those under way are saved\. "
+    assert re.match(told + r"Go on with: \S*mpirun -n 3 .*fedmpi\.reproduce .*every 1$", line)
+
+    again = reproduce()
+    assert again.ends() == 0 and "begins again, at its checkpoint" in again.text, again.text
+    done = [Run(path) for path in runs.iterdir()]
+    assert len(done) == 2
+    for run in done:
+        mine = [f"--{name}={run.config[name]}" for name in ("method", "seed")]
+        whole = train("--dataset", *data, *common, *mine, output=f"whole-{run.folder.name}")
+        assert np.abs(run.theta() - whole.theta()).max() < 1e-9
+        assert [row["round"] for row in run.history] == [row["round"] for row in whole.history]
 
 
 def test_a_signal_to_one_rank_stops_all_and_another_layout_goes_on(folder, train):
