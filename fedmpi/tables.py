@@ -77,6 +77,7 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
             f"Mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}; below it, "
             "where the paper prints one, its value and the difference."
         )
+        notes += fewer_seeds(records, seeds)
         notes += [f"Note: {note}." for note in dict.fromkeys(records[0].config.get("notes", []))]
     by_method: dict[str, list[dict]] = {}
     for record in records:
@@ -92,6 +93,24 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
         notes.append(f"Note: methods were not run alike: {mixed}.")
     notes += [f"Failed: {why}" for _, why in failures]
     return notes
+
+
+def fewer_seeds(records: list[Record], seeds: list[int]) -> list[str]:
+    """What was run with some of the seeds alone."""
+    seeds_of: dict[Run, set[int]] = {}
+    for record in records:
+        seeds_of.setdefault(run_of(record.config), set()).add(record.result["seed"])
+    several = len({run.clients for run in seeds_of if run.setting}) > 1
+    settings_of: dict[tuple[str, str], list[str]] = {}
+    for run in sorted(seeds_of, key=lambda run: run.order):
+        if len(seeds_of[run]) < len(seeds):
+            clients = f" with {run.clients} clients" if several and run.setting else ""
+            known = ", ".join(map(str, sorted(seeds_of[run])))
+            settings_of.setdefault((known, _label(run) + clients), []).append(run.setting)
+    return [
+        f"Note: seed {known} alone: {name}{' in ' if all(settings) else ''}{', '.join(settings)}."
+        for (known, name), settings in settings_of.items()
+    ]
 
 
 def _differing(runs: list[dict], but: tuple[str, ...] = ()) -> str:

@@ -163,6 +163,16 @@ def test_runs_that_are_not_alike_are_named(monkeypatch, options, tmp_path):
     assert note in (tmp_path / "results/csv-people/risks.md").read_text()
 
 
+def test_what_has_fewer_seeds_is_named(monkeypatch, options, tmp_path):
+    few = ["--settings", "ESG", "SSG", "--clients", 4, "--rounds", 2]
+    assert run(monkeypatch, *options, *few, "--methods", "fedminmax", "--seeds", 0, 1) == 0
+    assert run(monkeypatch, *options, *few, "--methods", "afl", "centralized", "--seeds", 1) == 0
+    text = (tmp_path / "results/csv-people/risks.md").read_text()
+    assert "over seeds 0, 1;" in text
+    alone = [line.strip() for line in text.splitlines() if "alone" in line]
+    assert alone == ["Note: seed 1 alone: AFL in ESG, SSG.", "Note: seed 1 alone: Centralized."]
+
+
 def test_the_papers_value_and_the_difference_are_beside_ours(monkeypatch, tmp_path):
     options = [
         "synthetic",
