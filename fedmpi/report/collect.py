@@ -137,10 +137,17 @@ def _setting(record: Record) -> str:
     return "" if record.result["method"] == "centralized" else record.result.get("setting") or ""
 
 
+def _notes_of_all(records: list[Record]) -> list[str]:
+    """What every run has noted: of data that are a part of the dataset, for one."""
+    first, *others = [record.config.get("notes") or [] for record in records]
+    return [f"{note}." for note in first if all(note in notes for notes in others)]
+
+
 def _section(records: list[Record], partitions: _Partitions) -> dict:
     """One dataset."""
     dataset = records[0].result["dataset"]
     labels, notes = _labels(records)
+    notes = [*_notes_of_all(records), *notes]
     order = list(METHODS)
     methods = sorted(
         dict.fromkeys(zip((r.result["method"] for r in records), labels, strict=True)),

@@ -93,6 +93,16 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(train, tmp_path):
     ]
 
 
+def test_what_all_runs_note_is_said_of_the_dataset(runs, edit):
+    configs = list(runs.glob("*/config.json"))
+    for path in configs:
+        edit(path, notes=["people of MA only"])
+    edit(configs[0], notes=["people of MA only", "sums are flat"])
+    assert section_of(runs)["notes"] == ["people of MA only."]
+    edit(configs[1], notes=[])
+    assert section_of(runs)["notes"] == []
+
+
 def test_a_run_that_is_there_twice_counts_once(runs):
     shutil.copytree(runs / "ESG-fedavg-s0", runs / "copy")
     section = section_of(runs)
