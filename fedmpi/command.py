@@ -40,7 +40,12 @@ def command_line(ranks: int) -> str:
     return f"{by} -n {ranks} {mine}" if ranks > 1 else mine
 
 
+def without_force(command: str) -> str:
+    """`command` without the --force that would start over."""
+    return re.sub(r"\s+--force(?=\s|$)", "", command)
+
+
 def resumed(command: str) -> str:
-    """`command` with --resume, and without the --force that would start over."""
-    command = re.sub(r"\s+--force(?=\s|$)", "", command)
+    """`command` with --resume, and without --force."""
+    command = without_force(command)
     return command if re.search(r"\s--resume(?=\s|$)", command) else f"{command} --resume"

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmpi import datasets, signals
-from fedmpi.command import command_line
+from fedmpi.command import command_line, without_force
 from fedmpi.config import Config
 from fedmpi.datasets.options import options_from
 from fedmpi.datasets.preparing import prepare
@@ -161,7 +161,7 @@ def how_to_go_on(plans: list[Plan], ranks: int) -> str:
     finished = sum(plan.finished for plan in plans)
     return (
         f"stopped by {by} with {finished} of {len(plans)} runs finished; those under way are "
-        f"saved. Go on with: {command_line(ranks)}"
+        f"saved. Go on with: {without_force(command_line(ranks))}"
     )
 
 
