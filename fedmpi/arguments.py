@@ -300,6 +300,7 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "limit_train": 1,
         "limit_test": 1,
         "min_group_rows": 1,
+        "min_value_rows": 1,
         "micro_batch": 1,
         "eval_every": 1,
         "seed": 0,

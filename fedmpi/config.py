@@ -49,6 +49,7 @@ class Config:
     client: str | None
     states: tuple[str, ...]
     min_group_rows: int
+    min_value_rows: int
     dtype: str
     eval_every: int
     device: str
@@ -82,8 +83,12 @@ class Config:
         settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
         if self.setting == OWNED:
             del settings["clients"]
-        if self.fold is None:
-            del settings["fold"]  # so that runs from before there were folds are known again
+        for later in (
+            "fold",
+            "min_value_rows",
+        ):  # runs from before there were these are known again
+            if settings[later] is None:
+                del settings[later]
         return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
 
 

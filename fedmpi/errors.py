@@ -2,17 +2,41 @@
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 MOST_NAMES = 60
 """How many names a message lists; Allowed: of a table with thousands of columns is no help."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line for the user, in two parts.
+
+    `quoted` may hold cells of a table and names of its columns. Where the rows belong to somebody
+    else than the reader, only `text` is told: see datasets/owners.py.
+    """
+
+    text: str
+    quoted: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.quoted}" if self.quoted else self.text
+
+
 class UserError(Exception):
     """One clear line: what was given, what is allowed, what to type instead."""
 
+    def __init__(self, text: str, quoted: str = "") -> None:
+        super().__init__(text, quoted)
+        self.line = Line(text, quoted)
+
     def __str__(self) -> str:
-        # What was given may have line ends, or letters that turn a terminal around.
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+        return printable(str(self.line))
+
+
+def printable(text: str) -> str:
+    """`text` on one line: it may quote line ends, or letters that turn a terminal around."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def said_by(error: BaseException) -> str:
@@ -32,7 +56,7 @@ def unknown_name(what: str, given: str, allowed: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(allowed)
     nearest = difflib.get_close_matches(given[:100], names, n=1, cutoff=0.5)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
     more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""
     listed = f"{', '.join(names[:MOST_NAMES])}{more}"
-    return UserError(f"unknown {what} {shortened(given)}.{hint} Allowed: {listed}.")
+    return UserError(f"unknown {what} {shortened(given)}.", f"{hint}Allowed: {listed}.")

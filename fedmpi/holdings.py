@@ -4,11 +4,20 @@ A file is read by one rank, and its rows stay there: in memory, for nothing of t
 written. What owners must agree on goes through `OverRanks`; datasets/owners.py lists what that is.
 Beside it the server learns the names, sizes and dates of the files, a hash of each (to recognise a
 run that is finished, or data that have changed), and each owner's number of rows by group.
+
+No cell of a file is in a message, whatever goes wrong: an error or a note tells numbers, lines, and
+names that the user gave or that all owners have. What quotes cells is written by the owner's rank
+into `Aside`, a file beside the owner's own, on its own host.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import secrets
+import traceback
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,16 +28,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from fedmpi import ranks as mpi
 from fedmpi.datasets.csvfile import (
     DEFAULT_TEST,
     CsvFolder,
     content_of,
     held_out_share,
     path_of,
-    read_rows,
+    read_tables,
+    usable_rows,
 )
 from fedmpi.datasets.options import DataOptions, options_from
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, printable
 from fedmpi.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -70,20 +81,53 @@ class Holdings:
         return self.arrays[name][rows]
 
 
+class Aside:
+    """What only the owner of a file may read of it: DIR/<owner>.fedmpi.txt, on the owner's host.
+
+    Only the account that the rank runs under may read it. A start that has nothing to say leaves
+    none.
+    """
+
+    def __init__(self, folder: Path, owner: str) -> None:
+        self.path = folder / f"{owner}.fedmpi.txt"
+        self.lines: list[str] = []
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def keep(self, text: str) -> bool:
+        """Write one thing more; whether that could be done."""
+        self.lines.append(text)
+        new = self.path.with_name(f".{self.path.name}.new")
+        try:
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(file, "w", encoding="utf-8", errors="backslashreplace") as out:
+                out.write("What fedmpi found in this owner's rows. It is told to nobody else.\n\n")
+                out.writelines(f"{line}\n" for line in self.lines)
+            os.replace(new, self.path)
+        except OSError:
+            return False
+        return True
+
+
 class OverRanks:
     """Agree among owners on the ranks of a job: see owners.Agree."""
 
-    def __init__(self, ranks: Ranks, names: list[str]) -> None:
-        self.ranks, self.names = ranks, names
+    def __init__(self, ranks: Ranks, owners: list[Owner]) -> None:
+        self.ranks, self.owners = ranks, owners
+        self.salt: bytes = ranks.bcast(secrets.token_bytes(16))
 
-    def __call__(self, work: Callable[[], list[T]], join: Callable[[list[T]], U]) -> U:
+    def __call__(self, work: Callable[[Owner], T], join: Callable[[list[T]], U]) -> U:
         """Statistics go to the server, which joins them; what is agreed on comes back to all."""
         parts: list[tuple[str, T]] = []
         error = None
-        try:
-            parts = list(zip(self.names, work(), strict=True))
-        except UserError as mistake:
-            error = str(mistake)
+        for owner in self.owners:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a library's may quote what it warns of
+                    parts.append((owner.name, work(owner)))
+            except Exception as mistake:
+                error = told_of(mistake, owner, self.ranks.host)
+                break
         told = self.ranks.gather((parts, error))
 
         def joined() -> U:
@@ -92,28 +136,58 @@ class OverRanks:
                 if error:
                     raise UserError(error)
             every = sorted(chain.from_iterable(part for part, _ in told), key=itemgetter(0))
-            return join([part for _, part in every])
+            try:
+                return join([part for _, part in every])
+            except UserError as error:
+                raise UserError(error.line.text) from None
+            except Exception as error:  # ours to mend; what it says may quote a category
+                raise UserError(
+                    f"{nameless(error)} when what the owners told was joined."
+                ) from None
 
         return self.ranks.on_server(joined)
 
 
+def told_of(error: Exception, owner: Owner, host: str) -> str:
+    """What others may know of an owner's error; the owner finds the rest beside its file."""
+    if isinstance(error, UserError):
+        text, aside = printable(error.line.text), str(error) if error.line.quoted else ""
+    else:
+        text = f"{nameless(error)} when the rows of {owner.name} were read."
+        aside = "".join(traceback.format_exception(error))
+    return f"{text}{kept(owner, aside, host)}" if aside else text
+
+
+def kept(owner: Owner, text: str, host: str) -> str:
+    """Say `text` to the owner alone; the sentence that says where."""
+    place = f"{owner.name}.fedmpi.txt beside the owner's file on {host}"
+    if owner.keep(text):
+        return f" What quotes its rows is in {place}."
+    return f" What quotes its rows is left out: {place} cannot be written."
+
+
+def nameless(error: BaseException) -> str:
+    """What kind of error, and where in the code; not what it says, which may quote a cell."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
 def hold(ranks: Ranks, config: Config) -> Holdings:
     """Read each owner's file on its own rank, and agree on what the inputs mean."""
+    from fedmpi.datasets.owners import Owner, assemble, share_columns
+
     dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
     mine = my_owners(ranks, names, hosted)
-    agree = OverRanks(ranks, mine)
+    owners = [Owner(name, keep=Aside(dataset.path, name).keep) for name in mine]
+    mpi.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
+    agree = OverRanks(ranks, owners)
     share = held_out_share(options.test or DEFAULT_TEST)
-    owners: list[Owner] = []
-
-    def read() -> list[None]:
-        owners.extend(read_owner(dataset.path, name, options, share) for name in mine)
-        return [None] * len(mine)
-
-    agree(read, len)
-    from fedmpi.datasets.owners import assemble
-
-    agreed = assemble(owners, options, share, dataset.name, agree)
+    agree(lambda owner: read_owner(dataset.path, owner, options, share), len)
+    notes = share_columns(agree)
+    agree(lambda owner: use_rows(owner, options, share), len)
+    agreed = assemble(agree, options, share, dataset.name)
     parts = {
         f"{split}_{part}": np.concatenate(
             [getattr(o, part)[o.tested == (split == "test")] for o in owners] or [nothing]
@@ -136,12 +210,18 @@ def hold(ranks: Ranks, config: Config) -> Holdings:
         agreed.groups,
         agreed.classes,
         agreed.features,
-        tuple(agreed.notes),
+        tuple(notes + agreed.notes),
         tuple(names),
         hosted,
         np.stack([by_owner[name] for name in names], axis=1) if by_owner else np.empty(0),
         parts,
     )
+
+
+def told_in_training(error: BaseException, owners: list[Owner], host: str) -> str:
+    """The line for an exception on a rank that has owners' rows."""
+    text = "".join(traceback.format_exception(error))
+    return nameless(error) + "." + "".join(kept(owner, text, host) for owner in owners[:1])
 
 
 def nothings(features: int) -> dict[str, np.ndarray]:
@@ -150,34 +230,34 @@ def nothings(features: int) -> dict[str, np.ndarray]:
     return {"x": np.empty((0, features), dtype=np.float32), "y": codes, "group": codes}
 
 
-def read_owner(folder: Path, name: str, options: DataOptions, share: float | None) -> Owner:
-    """One owner's rows, with those of its file in the folder that --test names, if it does."""
-    from fedmpi.datasets.owners import Owner
-
-    test = path_of(options.test or DEFAULT_TEST) / f"{name}.csv"
+def read_owner(folder: Path, owner: Owner, options: DataOptions, share: float | None) -> None:
+    """The owner's file, and its file in the folder that --test names, if there is one."""
+    test = path_of(options.test or DEFAULT_TEST) / f"{owner.name}.csv"
     chosen = DEFAULT_TEST if share is not None or not test.is_file() else str(test)
-    notes: list[str] = []
-    frame, in_test = read_rows(folder / f"{name}.csv", replace(options, test=chosen), notes, [])
-    if share is None and in_test is None:
-        in_test = np.zeros(len(frame), dtype=bool)
-    return Owner(name, frame, in_test, notes)
+    path = folder / f"{owner.name}.csv"
+    owner.tables = read_tables(path, replace(options, test=chosen), owner.notes, [])
+
+
+def use_rows(owner: Owner, options: DataOptions, share: float | None) -> None:
+    """The owner's rows that have labels; without a test file, it has none to test with."""
+    owner.frame, owner.in_test = usable_rows(owner.tables, options, owner.notes)
+    if share is None and owner.in_test is None:
+        owner.in_test = np.zeros(len(owner.frame), dtype=bool)
 
 
 def fingerprint(ranks: Ranks, config: Config) -> str:
     """By which the data are recognised: from all owners' files, each hashed by its own rank."""
     dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
-    mine = my_owners(ranks, names, hosted)
+    from fedmpi.datasets.owners import Owner
 
-    def digests() -> list[str]:
-        paths = [[dataset.path / f"{name}.csv"] for name in mine]
+    mine = [Owner(name) for name in my_owners(ranks, names, hosted)]
+
+    def digests(owner: Owner) -> str:
+        files = [dataset.path / f"{owner.name}.csv"]
         if held_out_share(options.test or DEFAULT_TEST) is None:
-            for files in paths:
-                files.append(path_of(options.test or "") / files[0].name)
-        return [
-            "".join(hashlib.sha256(content_of(f)).hexdigest() for f in files if f.is_file())
-            for files in paths
-        ]
+            files.append(path_of(options.test or "") / files[0].name)
+        return "".join(hashlib.sha256(content_of(f)).hexdigest() for f in files if f.is_file())
 
     def join(parts: list[str]) -> str:
         whole = "\n".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))

@@ -62,6 +62,8 @@ LOOK_EVERY = 1.0
 GRACE = 5.0
 _KEPT: list[socket.socket] = []
 _without_finalize = False
+tell_instead: Callable[[BaseException], str] | None = None
+"""On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
 ROLL_CALL, PRESENT = 7001, 7002
 
 
@@ -337,7 +339,10 @@ def _told(error: BaseException) -> bool:
     if died(error):
         text = "another rank of this job has died. Start it again, with --resume if it had saved."
     elif not isinstance(error, UserError | KeyboardInterrupt):
-        traceback.print_exception(error)
+        if tell_instead:
+            text = tell_instead(error)
+        else:
+            traceback.print_exception(error)
     print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
     return True
 

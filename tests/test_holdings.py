@@ -11,7 +11,7 @@ from runs import Run, launch
 
 from fedmpi.arguments import resolve
 from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.owners import Owner, assemble
+from fedmpi.datasets.owners import InOneProcess, Owner, assemble, common_columns
 from fedmpi.datasets.table import Numbers, Texts, read_text
 from fedmpi.errors import UserError
 from fedmpi.holdings import assign_owners
@@ -145,48 +145,75 @@ def owner(name: str, rows: list[tuple], header=COLUMNS) -> Owner:
     return Owner(name, read_text(text.encode(), name, []))
 
 
+class Recording(InOneProcess):
+    """Owners that are apart, but in this process; and what leaves them."""
+
+    salt = b"salt"
+
+    def __init__(self, owners: list[Owner]) -> None:
+        super().__init__(owners)
+        self.told: list[bytes] = []
+
+    def __call__(self, work, join):
+        parts = [work(owner) for owner in self.owners]
+        self.told.append(pickle.dumps(parts))
+        return join(pickle.loads(self.told[-1]))
+
+
 def test_what_leaves_an_owner_does_not_grow_with_its_rows():
     """Statistics, not rows: ten times the rows, and the messages are as long but for digits."""
 
     def sizes(factor: int) -> list[int]:
-        told = []
-
-        def agree(work, join):
-            parts = work()
-            told.append(len(pickle.dumps(parts)))
-            return join(parts)
-
-        owners = [owner(name, rows_of(name, factor * count)) for name, count in OWNERS.items()]
-        assemble(owners, options_of(), 0.2, "all", agree)
-        return told
+        agree = Recording([owner(name, rows_of(name, factor * n)) for name, n in OWNERS.items()])
+        assemble(agree, options_of(), 0.2, "all")
+        return list(map(len, agree.told))
 
     few, many = sizes(2), sizes(20)
-    assert len(few) == 5
+    assert len(few) == 8
     assert all(abs(a - b) < 100 for a, b in zip(few, many, strict=True)), (few, many)
 
 
 def test_a_column_that_names_people_does_not_leave_its_owner():
     rows = [(f"person {i}", *row) for i, row in enumerate(rows_of("ash", 30))]
-    told = []
-
-    def agree(work, join):
-        parts = work()
-        told.append(parts)
-        return join(parts)
-
-    with pytest.raises(UserError, match=r"ash: column 'name' is text .* --drop 'name'"):
-        assemble([owner("ash", rows, ("name", *COLUMNS))], options_of(), 0.2, "all", agree)
-    assert "person" not in repr(told)
+    agree = Recording([owner("ash", rows, ("name", *COLUMNS))])
+    with pytest.raises(UserError, match=r"ash: column 'name' is text .* --drop 'name'") as error:
+        assemble(agree, options_of(), 0.2, "all")
+    assert b"person" not in b"".join(agree.told) and "person" not in error.value.line.text
 
 
 def test_owners_must_have_the_same_columns():
-    others = [owner("ash", rows_of("ash", 9)), owner("elm", [(1, "f", 0)], ("age", "sex", "ill"))]
-    with pytest.raises(UserError, match="elm has no column 'weight', which ash has"):
-        assemble(others, options_of(), 0.2, "all")
-    longer = owner("elm", [(*row, 1) for row in rows_of("elm", 9)], (*COLUMNS, "extra"))
-    more = [owner("ash", rows_of("ash", 9)), longer]
-    agreed = assemble(more, options_of(), 0.2, "all")
-    assert "columns of elm that ash has not, left out: extra" in agreed.notes
+    shared, notes, error = common_columns([("ash", [b"1", b"2", b"3"]), ("elm", [b"3", b"1"])])
+    assert "elm lacks 1 of the 3 columns that ash has, and has 0" in error
+    *_, error = common_columns([("ash", [b"1", b"2"]), ("elm", [b"3", b"4"])])
+    assert "Is its first line the names" in error
+    shared, notes, error = common_columns([("ash", [b"1", b"2"]), ("elm", [b"2", b"1", b"3"])])
+    assert (shared, error) == ([b"1", b"2"], None)
+    assert notes == ["1 columns of elm that ash has not left out"]
+
+
+@pytest.mark.parametrize("least", [2, 6])
+def test_rare_values_are_other_both_ways(train, together, apart, least):
+    options = [*OPTIONS, "--min-value-rows", least]
+    one = train("--dataset", f"csv:{together}", "--client", "owner", *options, output="one")
+    many = train("--dataset", f"csv:{apart}", *options, output="many")
+    same(one, many)
+
+
+def test_a_value_is_told_by_the_owners_that_have_enough_rows_of_it():
+    """Ash has six cooks, so elm's test row is a cook; its only one in training is not."""
+    ash = [("1", "", job, 0, 1, "f", i % 2) for i, job in enumerate(["cook"] * 6 + ["smith"] * 2)]
+    elm = [("1", "", job, 0, 1, "f", i % 2) for i, job in enumerate(["cook"] + ["nurse"] * 5)]
+    agree = Recording([owner("ash", ash), owner("elm", elm)])
+    for each, tests in zip(agree.owners, ([], [1]), strict=True):
+        each.in_test = np.isin(np.arange(len(each.frame)), tests)
+    agree.owners[1].frame.loc[1, "job"] = "cook"
+    agreed = assemble(agree, options_of(min_value_rows=3), None, "all")
+    jobs = [name for name in agreed.features if name.startswith("job")]
+    assert jobs == ["job=cook", "job=nurse", "job other"]
+    places = [agreed.features.index(name) for name in jobs]
+    codes = [each.x[:, places].argmax(axis=1).tolist() for each in agree.owners]
+    assert codes == [[0] * 6 + [2] * 2, [2, 0, 1, 1, 1, 1]]
+    assert b"smith" not in b"".join(agree.told)
 
 
 numbers = st.lists(
@@ -216,7 +243,7 @@ def test_texts_join():
     in_test = np.array([False, False, False, True])
     one = Texts.of(column[:2], in_test[:2]).join(Texts.of(column[2:], in_test[2:]))
     assert one == Texts.of(column, in_test)
-    assert one.values == {"a", "7"} and one.missing == 1 and one.unlike_numbers == 2
+    assert one.values == {"a", "7"} and one.missing == 1 and one.unlike_numbers == 1
 
 
 def test_owners_go_to_ranks_that_have_their_files(tmp_path):

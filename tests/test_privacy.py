@@ -5,16 +5,21 @@ computed here, in numpy, from the rank's own rows.
 """
 
 import json
+import pickle
+import re
+import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from owner_cases import CASES, MARK, NUMBER, OWNERS, csv, rows
 from recorder import EVAL_EVERY, ROUNDS, RUNS
 from runs import REPOSITORY, launch
 
 from fedmpi import methods, models
+from fedmpi.report.__main__ import main as report
 
 pytestmark = [pytest.mark.launch, pytest.mark.once]
 GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
@@ -273,3 +278,79 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
 
 def test_the_server_gives_no_rows_and_holds_none(folder):
     assert not Given.read(folder, "fedminmax", 0).own
+
+
+# What an owner holds, while its file is read: owner_cases.py.
+
+HIDDEN = [MARK.encode(), NUMBER.encode(), *(struct.pack(f"{o}d", float(NUMBER)) for o in "<>")]
+
+
+def has_a_cell(content: bytes) -> bool:
+    return any(cell in content for cell in HIDDEN)
+
+
+@dataclass
+class Tried:
+    """All cases, on a server and three owners' ranks."""
+
+    folder: Path
+    printed: dict[str, str]
+    errors: str
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory) -> Tried:
+    out = tmp_path_factory.mktemp("owners")
+    script = str(REPOSITORY / "tests/owner_cases.py")
+    done = launch(["mpirun", "-n", "4", sys.executable, script, str(out)])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    _, *parts = re.split(r"<<(.*)>>\n", done.stdout)
+    return Tried(out, dict(zip(parts[::2], parts[1::2], strict=True)), done.stderr)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_cell_stays_with_its_owner(tried, name):
+    """On the screen, in the run's folder, and in what any rank gives to MPI."""
+    case, folder = CASES[name], tried.folder / name
+    assert re.search(case.says, tried.printed[name], re.MULTILINE), tried.printed[name]
+    assert not has_a_cell(tried.printed[name].encode())
+    left = [path for path in folder.rglob("run/**/*") if path.is_file()]
+    assert not [path for path in left if has_a_cell(path.read_bytes())]
+    if not case.told:
+        for rank in range(len(OWNERS) + 1):
+            given = pickle.loads((folder / f"given-{rank}.pickle").read_bytes())
+            assert given and not any(map(has_a_cell, given)), rank
+    # What quotes it is where the owner has it: so a cell was there to be told.
+    aside = folder / "owners/birch.fedmpi.txt"
+    assert case.aside == (aside.exists() and has_a_cell(aside.read_bytes()))
+    assert not aside.exists() or aside.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_owners_agree_on_is_seen_by_the_recorder(tried):
+    """The same search finds a category, which is told by its nature."""
+    files = (tried.folder / "words among numbers").glob("given-*.pickle")
+    assert any(has_a_cell(part) for file in files for part in pickle.loads(file.read_bytes()))
+
+
+def test_nothing_else_is_printed_by_any_rank(tried):
+    assert not has_a_cell(tried.errors.encode()) and "Traceback" not in tried.errors
+
+
+def test_the_report_has_no_cell_of_an_owner(tried):
+    done = [str(tried.folder / name / "run") for name in CASES]
+    done = [folder for folder in done if (Path(folder) / "result.json").exists()]
+    page = tried.folder / "report.html"
+    assert len(done) > 10 and report([*done, "--output", str(page)]) == 0
+    assert not has_a_cell(page.read_bytes())
+
+
+def test_an_error_in_training_does_not_quote_rows(tmp_path):
+    for owner in OWNERS:
+        (tmp_path / f"{owner}.csv").write_bytes(csv(rows(owner)))
+    command = ["mpirun", "-n", "4", sys.executable, "-m", "fedmpi.train", "--dataset"]
+    command += [f"csv:{tmp_path}/", "--target", "ill", "--group", "sex", "--rounds", "2"]
+    command += ["--model", "owner_cases:fails_on_rows", "--output", str(tmp_path / "run")]
+    done = launch(command)
+    assert done.returncode != 0 and MARK not in done.stdout + done.stderr
+    assert re.search(r"rank \d of 4 on .*: ValueError \(owner_cases.py, line \d+\)", done.stderr)
+    assert any(MARK in path.read_text() for path in tmp_path.glob("*.fedmpi.txt"))

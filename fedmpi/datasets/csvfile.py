@@ -6,6 +6,7 @@ import json
 import re
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from fedmpi.datasets.dataset import Arrays, Dataset, Preset
 from fedmpi.datasets.options import DataOptions
-from fedmpi.errors import UserError, shortened, unknown_name
+from fedmpi.errors import Line, UserError, shortened, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_TEST = "0.2"
 SEPARATOR = " / "
 """Between the values that a group's name is made of."""
-READING = 2
+READING = 3
 """Raise it when the same file would be read to other rows or inputs: it is part of the key."""
 
 
@@ -34,7 +35,15 @@ class CsvFile(Dataset):
     preset = Preset(
         "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=1000, local_rounds=100
     )
-    uses: tuple[str, ...] = ("seed", "target", "group", "test", "drop", "client")
+    uses: tuple[str, ...] = (
+        "seed",
+        "target",
+        "group",
+        "test",
+        "drop",
+        "client",
+        "min_value_rows",
+    )
 
     def __init__(self, file: str):
         self.name = f"csv:{file}"
@@ -73,20 +82,21 @@ class CsvFile(Dataset):
         return SEPARATOR.join(options.group[i] for i in places), values
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
-        from fedmpi.datasets.owners import assemble
+        from fedmpi.datasets.owners import InOneProcess, assemble
 
         if not options.target or not options.group:
             raise UserError(
                 f"{self.name} needs --target COL and --group COL[,COL...]; its columns "
                 f"are {', '.join(read_table(self.path, [], []).columns)}."
             )
-        notes: list[str] = []
+        notes: list[Line] = []
         sources: list[dict] = []
-        frame, in_test = read_rows(self.path, options, notes, sources)
+        tables = read_tables(self.path, options, notes, sources)
+        frame, in_test = usable_rows(tables, options, notes)
         owners = split_owners(frame, in_test, options.client)
         owners[0].notes += notes
         share = held_out_share(options.test or DEFAULT_TEST)
-        agreed = assemble(owners, options, share, self.name)
+        agreed = assemble(InOneProcess(owners), options, share, self.name)
         train_rows = [np.count_nonzero(~owner.tested) for owner in owners]
         return Arrays.split(
             np.concatenate([owner.x for owner in owners]),
@@ -107,7 +117,7 @@ class CsvFolder(CsvFile):
     """A file for each owner, which only the owner's rank reads: see fedmpi/holdings.py."""
 
     summary = "your own tables, one file for each owner of rows"
-    uses = ("seed", "target", "group", "test", "drop")
+    uses = ("seed", "target", "group", "test", "drop", "min_value_rows")
 
     def __init__(self, folder: str):
         self.path = path_of(folder)
@@ -186,35 +196,58 @@ def content_of(path: Path) -> bytes:
     raise UserError(f"cannot read {path}: it is a pipe or a device; save it as a file first.")
 
 
-def read_rows(
-    path: Path, options: DataOptions, notes: list[str], sources: list[dict]
+@dataclass
+class Tables:
+    """The rows to train on and, if they have a file of their own, the rows to test with."""
+
+    train_path: Path
+    train: "pd.DataFrame"
+    test_path: Path | None = None
+    test: "pd.DataFrame | None" = None
+
+
+def read_tables(path: Path, options: DataOptions, notes: list[Line], sources: list[dict]) -> Tables:
+    """The cells as text, with the columns that the user names but without those to leave out."""
+    labels = [name for name in (options.target, *options.group, options.client) if name]
+    tables = Tables(path, read_table(path, notes, sources))
+    require([*labels, *options.drop], tables.train, path)
+    drop = [name for name in options.drop if name not in labels]
+    tables.train = tables.train.drop(columns=drop)
+    test = options.test or DEFAULT_TEST
+    if held_out_share(test) is None:
+        tables.test_path = path_of(test)
+        tables.test = read_table(tables.test_path, notes, sources).drop(
+            columns=drop, errors="ignore"
+        )
+    return tables
+
+
+def usable_rows(
+    tables: Tables, options: DataOptions, notes: list[Line]
 ) -> tuple["pd.DataFrame", np.ndarray | None]:
-    """The usable rows, and which are of the test file; None if they are yet to be chosen."""
+    """The rows with labels, and which are of the test file; None if they are yet to be chosen."""
     import pandas as pd
 
-    labels = [name for name in (options.target, *options.group, options.client) if name]
-    frame = read_table(path, notes, sources)
-    require([*labels, *options.drop], frame, path)
-    frame = frame.drop(columns=[name for name in options.drop if name not in labels])
-    frame = with_labels(frame, options, path, notes)
-    test = options.test or DEFAULT_TEST
-    if held_out_share(test) is not None:
+    path, test_path = tables.train_path, tables.test_path
+    frame = with_labels(tables.train, options, path, notes)
+    if tables.test is None or test_path is None:
         return frame, None
-    test_path = path_of(test)
-    other = read_table(test_path, notes, sources)
+    other = tables.test
     if options.client and options.client not in other.columns:
         other[options.client] = "-"  # whose test rows these are makes no difference
     require(frame.columns, other, test_path)
-    if extra := [name for name in other.columns if name not in {*frame.columns, *options.drop}]:
-        notes.append(f"columns only in {test_path.name} ignored: {', '.join(extra)}")
+    if extra := [name for name in other.columns if name not in frame.columns]:
+        text = f"{len(extra)} columns only in {test_path.name} ignored"
+        notes.append(Line(text, f"({', '.join(extra)})"))
     other = with_labels(other[frame.columns], options, test_path, notes)
     if path.samefile(test_path):
-        notes.append(f"the test rows are the training rows: --test is {test_path.name} as well")
+        text = f"the test rows are the training rows: --test is {test_path.name} as well"
+        notes.append(Line(text))
     in_test = np.arange(len(frame) + len(other)) >= len(frame)
     return pd.concat([frame, other], ignore_index=True), in_test
 
 
-def read_table(path: Path, notes: list[str], sources: list[dict]) -> "pd.DataFrame":
+def read_table(path: Path, notes: list[Line], sources: list[dict]) -> "pd.DataFrame":
     from fedmpi.datasets.table import read_text
 
     content = content_of(path)
@@ -224,7 +257,7 @@ def read_table(path: Path, notes: list[str], sources: list[dict]) -> "pd.DataFra
 
 
 def with_labels(
-    frame: "pd.DataFrame", options: DataOptions, path: Path, notes: list[str]
+    frame: "pd.DataFrame", options: DataOptions, path: Path, notes: list[Line]
 ) -> "pd.DataFrame":
     """The rows that have a target, every column of the group, and an owner; '?' is no target."""
     from fedmpi.datasets.table import check_cells
@@ -239,7 +272,8 @@ def with_labels(
     if not whole.all():
         owner = " or an owner" if options.client else ""
         number = (~whole).sum()
-        notes.append(f"{path.name}: {number} rows without a target or a group{owner} left out")
+        text = f"{path.name}: {number} rows without a target or a group{owner} left out"
+        notes.append(Line(text))
     return frame[whole].reset_index(drop=True)
 
 
@@ -250,7 +284,8 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
             only = frame.columns[0]
             if len(frame.columns) == 1 and re.search(r"[;\t|]", only):
                 raise UserError(
-                    f"{path} has one column, {shortened(only)}: separate its cells by commas."
+                    f"{path} has one column: separate its cells by commas.",
+                    f"The column is {shortened(only)}.",
                 )
             raise unknown_name(f"column in {path}", name, frame.columns)
 

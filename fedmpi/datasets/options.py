@@ -20,6 +20,7 @@ class DataOptions:
     client: str | None = None
     states: tuple[str, ...] = ("all",)
     min_group_rows: int = 0
+    min_value_rows: int = 1
 
     def __post_init__(self):
         if self.seed < 0:
@@ -28,6 +29,8 @@ class DataOptions:
             raise UserError(f"--rows {self.rows}: at least one row is needed.")
         if self.min_group_rows < 0:
             raise UserError(f"--min-group-rows {self.min_group_rows}: a number of rows, as 40.")
+        if self.min_value_rows < 1:
+            raise UserError(f"--min-value-rows {self.min_value_rows}: a number of rows, as 5.")
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))
@@ -56,6 +59,13 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
         type=int,
         metavar="N",
         help="acs: leave out groups with fewer rows to train on",
+    )
+    parser.add_argument(
+        "--min-value-rows",
+        type=int,
+        metavar="N",
+        help="csv: a text that fewer than N training rows of its owner have is told to nobody, "
+        "and becomes 'other' (1: off)",
     )
 
 

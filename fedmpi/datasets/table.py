@@ -5,21 +5,26 @@ Everything learned from the data (means, deviations, categories) is learned from
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fedmpi.errors import UserError, shortened
+from fedmpi.errors import Line, UserError, shortened
 
 MOST_CATEGORIES = 1000
 TO_DO = "correct them, or leave it out with --drop"
 LONGEST_CELL = 1000
 """Characters of a text that can be a category or a name; a longer one is rather a lost quote."""
+OTHER = "\ufdd0"
+"""In place of a text that its owner keeps to itself: a character that stands for no character."""
+COUNTS_ONLY = re.compile(r"Expected \d+ fields in line \d+, saw \d+|EOF inside string.*row \d+")
+"""What pandas may say of a file without quoting it."""
 
 
-def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
+def read_text(content: bytes, path: Path, notes: list[Line]) -> pd.DataFrame:
     """The rows of a CSV file, cells as text or missing, columns named by the first line."""
     try:
         text = content.decode("utf-8-sig")
@@ -42,28 +47,34 @@ def read_text(content: bytes, path: Path, notes: list[str]) -> pd.DataFrame:
         raise UserError(f"{path} is empty.") from error
     except pd.errors.ParserError as error:
         why = str(error).strip().rpartition("C error: ")[2]
-        raise UserError(f"{path} is not a table: {why}.") from error
+        known = COUNTS_ONLY.fullmatch(why)
+        text = f"{path} is not a table{f': {why}' if known else ''}."
+        raise UserError(text, "" if known else f"pandas says: {why}.") from error
     note_short_rows(text, cells, path, notes)
     cells = cells.apply(lambda column: column.str.strip()).replace("", None)
     header, rows = cells.iloc[0], cells.iloc[1:].reset_index(drop=True)
     named = header.notna().to_numpy()
     if not named.all():
-        notes.append(f"{path.name}: {(~named).sum()} columns without a name left out")
+        notes.append(Line(f"{path.name}: {(~named).sum()} columns without a name left out"))
     rows = rows.loc[:, named].set_axis(header[named].tolist(), axis=1)
     if len(longest := max(rows.columns, key=len, default="")) > LONGEST_CELL:
         raise UserError(
-            f"{path}: the column name {shortened(longest)} has {len(longest):,} characters: is a "
-            "quote left open?"
+            f"{path}: the name of a column has {len(longest):,} characters: is a quote left open?",
+            f"It begins {shortened(longest)}.",
         )
     repeated = rows.columns[rows.columns.duplicated()]
     if len(repeated):
-        raise UserError(f"{path} has more than one column {repeated[0]!r}: rename one of them.")
+        number = len(repeated.unique())
+        raise UserError(
+            f"{path}: {number} names stand above more than one column: rename them.",
+            f"There is more than one column {repeated[0]!r}.",
+        )
     if rows.empty:
         raise UserError(f"{path} has a header but no rows.")
     return rows
 
 
-def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[str]) -> None:
+def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[Line]) -> None:
     """Note rows with fewer cells than the others: pandas makes them up without a word."""
     if not cells.iloc[:, -1].isna().any():
         return  # every row has its last cell, so it is whole
@@ -78,8 +89,11 @@ def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[str]
     short = [line for line, length in lengths if length < cells.shape[1]]
     if short and short[0] != lengths[0][0]:  # under a short header all rows are longer
         notes.append(
-            f"{path.name}: {len(short)} rows have fewer cells than the header's {cells.shape[1]} "
-            f"(the first ends in line {short[0]}); the cells that lack are taken as empty"
+            Line(
+                f"{path.name}: {len(short)} rows have fewer cells than the header's "
+                f"{cells.shape[1]} (the first ends in line {short[0]}); the cells that lack are "
+                "taken as empty"
+            )
         )
 
 
@@ -91,16 +105,26 @@ def check_cells(frame: pd.DataFrame, path: Path) -> None:
             row = int(lengths.argmax())
             raise UserError(
                 f"{path}: column {name!r} has a cell of {lengths.max():,.0f} characters (row "
-                f"{row + 1}, {shortened(frame[name].iloc[row])}), at most {LONGEST_CELL:,} are "
-                f"possible: is a quote left open? Otherwise leave it out with --drop {name!r}."
+                f"{row + 1}), at most {LONGEST_CELL:,} are possible: is a quote left open? "
+                f"Otherwise leave it out with --drop {name!r}.",
+                f"It begins {shortened(frame[name].iloc[row])}.",
             )
+
+
+def to_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """The column as float64, NaN where it is no number; and which values are text.
+
+    A missing value and '?', the mark of many a public table, are neither.
+    """
+    column = column.where(column != "?")
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return values, np.isnan(values) & column.notna().to_numpy()
 
 
 def numbers(column: pd.Series) -> np.ndarray | None:
     """The column as float64, NaN where it is missing or '?'; None if some value is no number."""
-    column = column.where(column != "?")  # the mark of many a public table
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    return None if (np.isnan(values) & column.notna().to_numpy()).any() else values
+    values, text = to_numbers(column)
+    return None if text.any() else values
 
 
 @dataclass(frozen=True)
@@ -167,8 +191,8 @@ class Numbers:
         if not missing and not self.missing_test:
             return []
         return [
-            f"column {name!r}: {missing} training and {self.missing_test} test values missing, "
-            "filled with the training mean"
+            f"column {name!r}: {missing} training and {self.missing_test} test values missing or "
+            "no numbers, filled with the training mean"
         ]
 
 
@@ -178,57 +202,63 @@ class Texts:
 
     rows: int
     values: frozenset[str]
-    """Those that occur in training rows."""
+    """Those that occur in training rows, but OTHER."""
+    other: int
+    """How many training rows have OTHER."""
     missing: int
     missing_test: int
     like_numbers: int
     unlike_numbers: int
-    """Of all rows, how many could be read as numbers, and how many not."""
+    """Of the training rows, how many could be read as numbers, and how many not."""
 
     @classmethod
     def of(cls, column: pd.Series, in_test: np.ndarray) -> "Texts":
         train = column[~in_test]
-        like = pd.to_numeric(column, errors="coerce").notna()
-        unlike = column.notna() & ~like
-        values = frozenset(train.dropna().unique())
-        missing = train.isna().sum(), column[in_test].isna().sum()
-        return cls(len(train), values, *map(int, (*missing, like.sum(), unlike.sum())))
+        known = train[train.notna() & (train != OTHER)]
+        like = pd.to_numeric(known, errors="coerce").notna().sum()
+        missing = train.isna().sum()
+        other = len(train) - len(known) - missing
+        counts = (other, missing, column[in_test].isna().sum(), like, len(known) - like)
+        return cls(len(train), frozenset(known.unique()), *map(int, counts))
 
     def join(self, other: "Texts") -> "Texts":
         """Of the rows of both."""
         return Texts(
             self.rows + other.rows,
             self.values | other.values,
+            self.other + other.other,
             self.missing + other.missing,
             self.missing_test + other.missing_test,
             self.like_numbers + other.like_numbers,
             self.unlike_numbers + other.unlike_numbers,
         )
 
-    def check(self, name: str, few: int = 100) -> None:
+    def check(self, name: str) -> None:
         """UserError for a column that names rows rather than telling something of them."""
         number = len(self.values)
-        if number > MOST_CATEGORIES or (self.rows > few and number > self.rows / 2):
-            raise UserError(
-                f"column {name!r} is text with {number} different values in {self.rows} "
-                f"training rows, such as {shortened(min(self.values))}: leave it out with "
-                f"--drop {name!r}."
-            )
+        if names_rows(number, self.rows):
+            example = f"One of them is {shortened(min(self.values))}."
+            raise too_many_texts(name, number, self.rows, example)
 
     @property
     def empty(self) -> bool:
         """Whether there is no value at all to train on."""
-        return not self.values
+        return not self.values and not self.other
 
-    def notes(self, name: str) -> list[str]:
-        """What the user should know of it."""
+    def notes(self, name: str, quote: bool = True) -> list[str]:
+        """What the user should know of it; with `quote`, a value may be an example."""
         notes = []
         if self.like_numbers > self.unlike_numbers:
-            other = [value for value in sorted(self.values) if not is_number(value)]
-            example = f", such as {shortened(other[0])}" if other else ""
+            words = [value for value in sorted(self.values) if not is_number(value)]
+            example = f", such as {shortened(words[0])}" if quote and words else ""
             notes.append(
-                f"column {name!r} is taken for text: {self.unlike_numbers} values are not "
-                f"numbers{example}"
+                f"column {name!r} is taken for text: {self.unlike_numbers} training values are "
+                f"not numbers{example}"
+            )
+        if self.other:
+            notes.append(
+                f"column {name!r}: {self.other} training values in fewer rows of their owner than "
+                "--min-value-rows, 'other' in the inputs"
             )
         if self.missing or self.missing_test:
             become = "a category of their own" if self.missing else "all zero in the inputs"
@@ -237,6 +267,19 @@ class Texts:
                 f"missing, {become}"
             )
         return notes
+
+
+def names_rows(values: int, rows: int, few: int = 100) -> bool:
+    """Whether a text with so many different values is a name of rows rather than a category."""
+    return values > MOST_CATEGORIES or (rows > few and values > rows / 2)
+
+
+def too_many_texts(name: str, values: int, rows: int, quoted: str = "") -> UserError:
+    return UserError(
+        f"column {name!r} is text with {values} different values in {rows} training rows: leave "
+        f"it out with --drop {name!r}.",
+        quoted,
+    )
 
 
 Statistics = Numbers | Texts
@@ -281,18 +324,24 @@ class Numeric:
 
 @dataclass
 class Categorical:
-    """Text: an input of 0 and 1 for every value among the training rows, missing being one."""
+    """Text: an input of 0 and 1 for every value among the training rows, missing being one.
+
+    With `other`, all values that were not told share one.
+    """
 
     values: pd.Index
+    other: bool
     missing: bool
 
     @classmethod
     def fit(cls, name: str, column: Texts) -> "Categorical":
         column.check(name)
-        return cls(pd.Index(sorted(column.values), dtype=object), column.missing > 0)
+        values = pd.Index(sorted(column.values), dtype=object)
+        return cls(values, column.other > 0, column.missing > 0)
 
     def features(self, name: str) -> list[str]:
-        every = [f"{name}={value}" for value in self.values] + [f"{name} missing"] * self.missing
+        every = [f"{name}={value}" for value in self.values]
+        every += [f"{name} other"] * self.other + [f"{name} missing"] * self.missing
         return every if len(every) > 1 else []
 
     def encode(self, column: pd.Series, out: np.ndarray) -> None:
@@ -303,8 +352,11 @@ class Categorical:
     def codes(self, column: pd.Series) -> np.ndarray:
         """The place of every value, -1 for those that no training row has."""
         code = self.values.get_indexer(column.to_numpy(dtype=object))
+        absent = column.isna().to_numpy()
+        if self.other:
+            code[(code < 0) & ~absent] = len(self.values)
         if self.missing:
-            code[column.isna().to_numpy()] = len(self.values)
+            code[absent] = len(self.values) + self.other
         return code
 
 
@@ -317,7 +369,8 @@ class Encoder:
     notes: list[str]
 
     @classmethod
-    def fit(cls, statistics: dict[str, Statistics]) -> "Encoder":
+    def fit(cls, statistics: dict[str, Statistics], quote: bool = True) -> "Encoder":
+        """From what is known of the columns; with `quote`, notes may have values as examples."""
         columns: dict[str, Numeric | Categorical] = {}
         features: list[str] = []
         notes: list[str] = []
@@ -326,12 +379,13 @@ class Encoder:
             if known.empty:
                 empty.append(name)
                 continue
-            encoder = (
-                Numeric.fit(name, known)
-                if isinstance(known, Numbers)
-                else Categorical.fit(name, known)
-            )
-            notes += known.notes(name)
+            encoder: Numeric | Categorical
+            if isinstance(known, Numbers):
+                encoder = Numeric.fit(name, known)
+                notes += known.notes(name)
+            else:
+                encoder = Categorical.fit(name, known)
+                notes += known.notes(name, quote)
             if named := encoder.features(name):
                 columns[name] = encoder
                 features += named
@@ -381,7 +435,8 @@ def encode(
     frame: pd.DataFrame, in_test: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The inputs, a float32 row for every row of `frame`, and the name of every input."""
-    columns = parse(frame, {name: numbers(frame[name]) is not None for name in frame.columns})
+    train = frame[~in_test]
+    columns = parse(frame, {name: numbers(train[name]) is not None for name in frame.columns})
     encoder = Encoder.fit(survey(columns, in_test))
     x = encoder.encode(columns, len(frame))
     notes += encoder.notes + note_unseen(encoder.unseen(columns, in_test))
@@ -389,13 +444,17 @@ def encode(
 
 
 def parse(frame: pd.DataFrame, numeric: dict[str, bool]) -> Columns:
-    """The columns of `numeric`, those that are numbers as such."""
-    columns: Columns = {}
-    for name, is_numeric in numeric.items():
-        values = numbers(frame[name]) if is_numeric else frame[name]
-        assert values is not None, f"column {name} was said to be numbers"
-        columns[name] = values
-    return columns
+    """The columns of `numeric`, those that are numbers as such; a test value that is not is NaN."""
+    return {
+        name: to_numbers(frame[name])[0] if is_numeric else frame[name]
+        for name, is_numeric in numeric.items()
+    }
+
+
+def with_rare_as_other(column: pd.Series, in_test: np.ndarray, least: int) -> pd.Series:
+    """`column` with OTHER for the values that fewer than `least` training rows have, in these."""
+    count = column.map(column[~in_test].value_counts())
+    return column.mask((count < least).to_numpy() & ~in_test, OTHER)
 
 
 def survey(columns: Columns, in_test: np.ndarray) -> dict[str, Statistics]:

@@ -116,12 +116,12 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"target": None}, "needs --target.*its columns are v, g, t"),
         (table(FINE), {"group": ()}, "needs --target COL and --group"),
         (table(FINE).replace(",", ";"), {}, "separate its cells by commas"),
-        (table(FINE, "v,v,t"), {}, "more than one column 'v'"),
+        (table(FINE, "v,v,t"), {}, "rename .* more than one column 'v'"),
         (table(FINE) + "\n1,2,3,4", {}, "Expected 3 fields in line 202, saw 4"),
         (table(FINE) + '\n1,"2,3', {}, "is not a table"),
         (table(FINE).encode("utf-16"), {}, "not UTF-8.*-f utf-16"),
         ("v,g,t\nJosé,0,1\n".encode("latin1"), {}, "not UTF-8"),
-        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only, '1'"),
+        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only; .* It is '1'"),
         (table([(v, g, v / 7) for v, g, _ in FINE]), {}, "must be classes"),
         (table([(v, v % 2, v) for v in range(1001)]), {}, "1001 different values"),
         (table([(v, v, v % 2) for v in range(1001)]), {}, "makes 1001 groups"),
@@ -134,12 +134,12 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"test": "0"}, "between 0 and 1"),
         (table(FINE), {"test": "none.csv"}, "cannot read none.csv"),
         (table(FINE), {"test": "v,g\n1,1\n"}, "unknown column in .*test.csv 't'"),
-        (table(FINE), {"test": "v,g,t\n1,1,1\n2,1,yes\n"}, "target value 'yes'"),
+        (table(FINE), {"test": "v,g,t\n1,1,1\n2,1,yes\n"}, "1 rows with a target value .* 'yes'"),
         (table(FINE), {"test": "v,g,t\n1e60,1,1\n"}, "'v' has test values .*too large"),
         (table(FINE), {"test": "v,g,t\n1,5,1\n"}, "no test rows are left"),
         ("v,g,t\n1,a,0\n2,b,1\n", {}, "no test rows are left"),
         (table(FINE, "v" * 2000 + ",g,t"), {}, r"2,000 characters: is a quote left open\?"),
-        (table([*FINE, ("x" * 2000, 1, 1)]), {}, r"2,000 characters \(row 201.*--drop 'v'"),
+        (table([*FINE, ("x" * 2000, 1, 1)]), {}, r"2,000 characters \(row 201\).*--drop 'v'.*'xxx"),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_line(tmp_path, content, options, message):
@@ -162,9 +162,9 @@ def test_a_directory_is_not_a_file(tmp_path):
         (table([(5, *row) for row in FINE], "c,v,g,t"), None, "constant columns left out: c"),
         (table([(n, *row) for n, row in enumerate(FINE)], ",v,g,t"), None, "1 columns without a"),
         (table(FINE), "v,g,t\n1,1,1\n1,7,1\n", "1 test rows of groups without training .*: 7"),
-        (table(FINE), "v,g,t,u\n1,1,1,1\n", "columns only in test.csv ignored: u"),
+        (table(FINE), "v,g,t,u\n1,1,1,1\n", r"1 columns only in test.csv ignored \(u\)"),
         (table([(v, 1, t) for v, _, t in FINE]), None, "one group only"),
-        (table([*FINE * 99, *[("x", 0, 1)] * 9]), None, "'v' is taken for text: 9 values .* 'x'"),
+        (table([*FINE * 99, *[("x", 0, 1)] * 9]), None, "'v' is taken for text: . training .* 'x'"),
         (
             table([*FINE * 99, *[("?", 0, 1)] * 9]),
             None,
@@ -184,6 +184,23 @@ def test_a_directory_is_not_a_file(tmp_path):
 def test_what_was_done_to_the_data_is_noted(tmp_path, content, test, note):
     data = read(tmp_path, content, test, target="t", group=("g",))
     assert any(re.search(note, text) for text in data.notes), data.notes
+
+
+@pytest.mark.parametrize("cell", ["unknown", "?", "", "1"])
+def test_a_test_cell_does_not_change_the_inputs_of_training_rows(tmp_path, cell):
+    """Kinds and categories come from training rows alone, with a test file and without."""
+    options = {"target": "t", "group": ("g",)}
+    plain = read(tmp_path, table(FINE), test="v,g,t\n1,1,1\n", **options)
+    other = read(tmp_path, table(FINE), test=f"v,g,t\n{cell},1,1\n{cell},word,1\n", **options)
+    assert other.features == plain.features and other.groups == plain.groups
+    np.testing.assert_array_equal(other.train_x, plain.train_x)
+    # The same for a row that is held out.
+    group, y = (np.array([row[place] for row in FINE]) for place in (1, 2))
+    place = int(np.flatnonzero(hold_out(group, y, 0.2, seed=0))[0])
+    rows = [(cell, *row[1:]) if i == place else row for i, row in enumerate(FINE)]
+    plain, other = (read(tmp_path, table(some), **options) for some in (FINE, rows))
+    assert other.features == plain.features
+    np.testing.assert_array_equal(other.train_x, plain.train_x)
 
 
 def test_a_column_without_values_is_no_input(tmp_path):
