@@ -63,8 +63,14 @@ def test_dialects_are_the_same_data(tried):
 @pytest.mark.parametrize(
     "name, note",
     [
-        ("text among numbers", "'u' is taken for text: 1 values are not numbers, such as 'many'"),
-        ("blanks, NA and nan among numbers", "values missing, filled with the training mean"),
+        (
+            "text among numbers",
+            "'u' is taken for text: 1 training values are not numbers, such as 'many'",
+        ),
+        (
+            "blanks, NA and nan among numbers",
+            "values missing or no numbers, filled with the training mean",
+        ),
         ("an empty column", "columns without a value in the training rows left out: v"),
         ("a row cut short", "1 rows have fewer cells than the header's 4 (the first ends in line"),
         ("a group in test only", "1 test rows of groups without training rows left out: zz"),

@@ -394,8 +394,8 @@ class Labels:
         number = len(self.classes)
         if number == 1:
             raise UserError(
-                f"{what}: the target {options.target!r} has one value only; two classes or more "
-                "are needed.",
+                f"{what}: the target {options.target!r} has one value only in the training rows; "
+                "two classes or more are needed.",
                 f"It is {shortened(self.class_names[0])}." if quote else "",
             )
         if number > MOST_LABELS:

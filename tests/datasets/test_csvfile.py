@@ -121,7 +121,7 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE) + '\n1,"2,3', {}, "is not a table"),
         (table(FINE).encode("utf-16"), {}, "not UTF-8.*-f utf-16"),
         ("v,g,t\nJosé,0,1\n".encode("latin1"), {}, "not UTF-8"),
-        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only; .* It is '1'"),
+        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only .* It is '1'"),
         (table([(v, g, v / 7) for v, g, _ in FINE]), {}, "must be classes"),
         (table([(v, v % 2, v) for v in range(1001)]), {}, "1001 different values"),
         (table([(v, v, v % 2) for v in range(1001)]), {}, "makes 1001 groups"),
