@@ -13,9 +13,9 @@ import argparse
 import numpy as np
 from scipy.optimize import minimize
 
-from fedmpi.datasets import find
-from fedmpi.datasets.synthetic import U, draw
-from fedmpi.partition import partition
+from fedmpi.data import find
+from fedmpi.data.datasets.synthetic import U, draw
+from fedmpi.data.partition import partition
 
 
 def minimax(x: np.ndarray, y: np.ndarray, player: np.ndarray) -> np.ndarray:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from fedmpi import models
-from fedmpi.clients import Clients, Rows
-from fedmpi.flat import FlatModel
-from fedmpi.losses import cross_entropy
-from fedmpi.pieces import rows_of_a_pass
+from fedmpi.federation.clients import Clients, Rows
+from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import cross_entropy
+from fedmpi.models.micro_batch import rows_of_a_pass
 
 
 def make(model: str, x: np.ndarray, y: np.ndarray) -> Clients:

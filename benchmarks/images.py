@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from fedmpi import models
-from fedmpi.flat import FlatModel
-from fedmpi.losses import brier
 from fedmpi.models.cnn import CHANNELS
+from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import brier
 
 SHAPE, CLASSES = (1, 28, 28), 10
 SCALE = {"mean": [72.94], "std": [90.02]}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedmpi import models
-from fedmpi.flat import FlatModel
+from fedmpi.models.flat import FlatModel
 
 INPUTS, CLASSES, BATCH, LR = 91, 2, 100, 0.01
 

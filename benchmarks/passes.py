@@ -18,9 +18,9 @@ import torch
 
 from fedmpi import models
 from fedmpi.bench.plain import PlainLoop
-from fedmpi.clients import Clients, Rows
-from fedmpi.flat import FlatModel
-from fedmpi.losses import cross_entropy
+from fedmpi.federation.clients import Clients, Rows
+from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import cross_entropy
 
 LR = 0.01
 

@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 
-from fedmpi.ranks import MPI, AgreedError, Ranks, run
-from fedmpi.reduction import Flat, hierarchical
+from fedmpi.mpi.allreduce import Flat, hierarchical
+from fedmpi.mpi.ranks import MPI, AgreedError, Ranks, run
 
 
 def main() -> None:

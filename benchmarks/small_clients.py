@@ -3,7 +3,7 @@
     python benchmarks/small_clients.py [--rows 4096] [--repeats 3]
 
 Clients of 32 to 512 rows, an epoch in batches of 8, 32 and 100, of the models of perceptrons, on
-random rows. One process, one thread, CPU time. `fedmpi.together.FEW` is from this.
+random rows. One process, one thread, CPU time. `fedmpi.models.batched_clients.FEW` is from this.
 """
 
 import argparse
@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from fedmpi import clients, models
-from fedmpi.clients import Clients, Rows
-from fedmpi.flat import FlatModel
-from fedmpi.losses import cross_entropy
+from fedmpi import models
+from fedmpi.federation import clients
+from fedmpi.federation.clients import Clients, Rows
+from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import cross_entropy
 
 INPUTS = {"mlp": 91, "mlp4": 1, "logistic": 91}
 

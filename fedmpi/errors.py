@@ -13,7 +13,7 @@ class Line:
     """A line for the user, in two parts.
 
     `quoted` may hold cells of a table and names of its columns. Where the rows belong to somebody
-    else than the reader, only `text` is told: see datasets/owners.py.
+    else than the reader, only `text` is told: see data/agreement.py.
     """
 
     text: str

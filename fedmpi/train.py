@@ -36,8 +36,8 @@ import os
 import sys
 import time
 
-from fedmpi import signals, worlds
-from fedmpi.ranks import MPI, AgreedError, Ranks, run
+from fedmpi.mpi import launcher, signals
+from fedmpi.mpi.ranks import MPI, AgreedError, Ranks, run
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     config = world.on_server(lambda: read_command_line(world))
     if config.dataset.endswith("/"):
-        from fedmpi.holdings import fingerprint
+        from fedmpi.data.owners import fingerprint
 
         config.data = fingerprint(world, config)
     finished, members = world.on_server(lambda: look_for_result(world, config))
@@ -62,7 +62,7 @@ def main() -> int:
         if error:
             raise error
     if world.is_server:
-        from fedmpi.display import result_table, say
+        from fedmpi.run.display import result_table, say
 
         say(result_table(finished))
         say(f"in {config.output}: {finished['seconds']:.1f} s of training")
@@ -72,11 +72,11 @@ def main() -> int:
 def read_command_line(world: Ranks):
     """The configuration."""
     from fedmpi import methods
-    from fedmpi.arguments import resolve
+    from fedmpi.run.arguments import resolve
 
     config = resolve(sys.argv[1:], len(world.client_ranks), one_process=world.size == 1)
     if config.on_client_failure != "end":
-        from fedmpi.survivors import refuse
+        from fedmpi.federation.failures import refuse
 
         refuse(config, methods.find(config.method).single_client, world)
     return config
@@ -85,8 +85,8 @@ def read_command_line(world: Ranks):
 def look_for_result(world: Ranks, config):
     """The result if that run is already finished, and the ranks it takes."""
     from fedmpi import methods
-    from fedmpi.display import say
-    from fedmpi.runfolder import RunFolder
+    from fedmpi.run.display import say
+    from fedmpi.run.folder import RunFolder
 
     finished = None if config.force else RunFolder(config.output).finished(config.science())
     if finished:
@@ -97,8 +97,8 @@ def look_for_result(world: Ranks, config):
 
 def refuse_worlds_apart(world: Ranks) -> None:
     """End, if a launcher started several processes that do not find each other."""
-    advice = worlds.apart(world.size, MPI.get_vendor()[0])
-    if advice and worlds.place() > 0:
+    advice = launcher.apart(world.size, MPI.get_vendor()[0])
+    if advice and launcher.place() > 0:
         time.sleep(1)  # the first one speaks; a launcher ends them all when one is gone
         sys.exit(AgreedError.code)
     if advice:
@@ -107,7 +107,9 @@ def refuse_worlds_apart(world: Ranks) -> None:
 
 def train(ranks: Ranks, config) -> tuple[dict | None, AgreedError | None]:
     """The result (on the server), or the error that says why there is none."""
-    from fedmpi.job import Job  # torch is imported here, once the command line is known to be good
+    from fedmpi.federation.job import (
+        Job,  # torch is imported here, once the command line is known to be good
+    )
 
     try:
         return Job(ranks, config).run(), None

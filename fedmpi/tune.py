@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmpi import signals
 from fedmpi.errors import UserError
-from fedmpi.ranks import MPI, Ranks, run
+from fedmpi.mpi import signals
+from fedmpi.mpi.ranks import MPI, Ranks, run
 
 if TYPE_CHECKING:
-    from fedmpi.grid import Plan
+    from fedmpi.federation.grid import Plan
 
 CRITERIA = ("worst", "average")
 DEFAULT_CLIENTS = 40
@@ -67,7 +67,7 @@ def main() -> int:
     # Before numpy and torch are imported: their thread pools read it once.
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     request, choices = world.on_server(lambda: read_command_line(world))
-    from fedmpi.grid import run_grid
+    from fedmpi.federation.grid import run_grid
 
     plans = [plan for choice in choices for plan in choice.plans]
     run_grid(world, plans, request.options.progress, request.at_once)
@@ -77,7 +77,7 @@ def main() -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of tuning, and those of fedmpi.train that hold for all runs of it."""
-    from fedmpi.arguments import parser_of
+    from fedmpi.run.arguments import parser_of
 
     p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD)
     g = p.add_argument_group("tuning")
@@ -106,8 +106,8 @@ def parser() -> argparse.ArgumentParser:
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
     """The request and the points of its grid, each checked, and looked for on the disk."""
-    from fedmpi.arguments import short_name
-    from fedmpi.grid import look
+    from fedmpi.federation.grid import look
+    from fedmpi.run.arguments import short_name
 
     a = parser().parse_args(sys.argv[1:])
     a.fold = a.tuned = a.limit_test = None
@@ -142,7 +142,7 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
     epochs by themselves.
     """
     from fedmpi import methods
-    from fedmpi.tuned import GRIDS
+    from fedmpi.run.tuned import GRIDS
 
     method = methods.find(a.method)
     tunable = [
@@ -172,9 +172,9 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
 
 def plan_choices(request: Request) -> list[Choice]:
     """Every point of the grid, a run for each fold."""
-    from fedmpi.arguments import resolve_options
-    from fedmpi.folds import model_selection
-    from fedmpi.grid import Plan
+    from fedmpi.data.splits import model_selection
+    from fedmpi.federation.grid import Plan
+    from fedmpi.run.arguments import resolve_options
 
     values = {name: list(values) for name, values in request.grid.items()}
     choices = []
@@ -195,8 +195,8 @@ def plan_choices(request: Request) -> list[Choice]:
 
 def conclude(request: Request, choices: list[Choice]) -> None:
     """On the server: rank the points, and write the choice. A point that diverged is out of it."""
-    from fedmpi.display import say
-    from fedmpi.runfolder import RunFolder
+    from fedmpi.run.display import say
+    from fedmpi.run.folder import RunFolder
 
     rows = [row_of(request, choice) for choice in choices]
     ranked = sorted((row for row in rows if row["risk"] is not None), key=lambda row: row["risk"])

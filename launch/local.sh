@@ -89,4 +89,4 @@ esac
 [[ $mpi == openmpi ]] || flags=() # train itself says that it cannot be
 job=("$venv/bin/mpirun" ${flags[@]+"${flags[@]}"} -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
 say "running$(printf ' %q' ${mpi_environment[@]+"${mpi_environment[@]}"} "${job[@]}")"
-exec "$venv/bin/python" -m fedmpi.watch --retries "$retries" -- "${job[@]}" </dev/null
+exec "$venv/bin/python" -m fedmpi.run.supervise --retries "$retries" -- "${job[@]}" </dev/null

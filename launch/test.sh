@@ -7,7 +7,7 @@
 # Everything under MPICH, and at the same time again under Open MPI what depends on the MPI: the tests
 # marked `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks. What
 # Open MPI's say is shown when MPICH's have ended.
-# Options go to each pytest: ./launch/test.sh tests/test_simplex.py -k floor
+# Options go to each pytest: ./launch/test.sh tests/methods/test_simplex.py -k floor
 
 set -euo pipefail
 # shellcheck source=launch/setup.sh

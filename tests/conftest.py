@@ -9,7 +9,8 @@ import sys
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
-from runs import Run, launch
+from jobs import options
+from runs import CutOff, Run, launch
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +27,9 @@ def train(tmp_path):
     """Train in this process: train("--dataset", "csv:...", ...) -> Run."""
     from mpi4py import MPI
 
-    from fedmpi.arguments import resolve
-    from fedmpi.job import Job
-    from fedmpi.ranks import Ranks
+    from fedmpi.federation.job import Job
+    from fedmpi.mpi.ranks import Ranks
+    from fedmpi.run.arguments import resolve
 
     def run(*arguments: object, output: str = "run") -> Run:
         fixed = ["--output", tmp_path / output, "--progress", "none"]
@@ -50,3 +51,22 @@ def mpirun(tmp_path):
         return launch(command, timeout, cwd=tmp_path, stdin=subprocess.DEVNULL)
 
     return run
+
+
+@pytest.fixture
+def cut(train, tmp_path):
+    """A run with checkpoints after every round, cut off after round 4 of 6; and its options."""
+    from fedmpi.federation.server import Server
+
+    arguments = options(tmp_path, "run", 6, "--checkpoint-every", "1", "--clients", "5")
+    save = Server.save_checkpoint
+
+    def save_and_end(self, t):
+        save(self, t)
+        if t == 4:
+            raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(Server, "save_checkpoint", save_and_end)
+        train(*arguments)
+    return arguments

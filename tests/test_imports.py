@@ -16,9 +16,9 @@ before = set(sys.modules)
 import numpy, torch
 from mpi4py import MPI
 beneath = set(sys.modules)  # what torch and numpy bring themselves
-from fedmpi.arguments import resolve
-from fedmpi.job import Job
-from fedmpi.ranks import Ranks
+from fedmpi.run.arguments import resolve
+from fedmpi.federation.job import Job
+from fedmpi.mpi.ranks import Ranks
 for method in sys.argv[2:]:
     options = f"--dataset synthetic --rows 40 --rounds 2 --model mlp --clients 4 --method {method}"
     where = f"--data-dir {sys.argv[1]} --output {sys.argv[1]}/{method} --progress none"
@@ -44,7 +44,7 @@ def test_a_run_imports_nothing_heavy(tmp_path):
 RANK = """
 import sys
 from pathlib import Path
-from fedmpi.ranks import MPI, run
+from fedmpi.mpi.ranks import MPI, run
 from fedmpi.train import main
 
 def main_and_tell():
@@ -55,12 +55,14 @@ def main_and_tell():
 run(main_and_tell)
 """
 OF_A_CLIENT = """
-fedmpi fedmpi.clients fedmpi.config fedmpi.datasets fedmpi.datasets.prepared fedmpi.dense
-fedmpi.distinct fedmpi.errors fedmpi.evaluation fedmpi.exchange fedmpi.flat fedmpi.hosts
-fedmpi.job fedmpi.layout fedmpi.losses fedmpi.methods fedmpi.methods.adversary
-fedmpi.methods.fedminmax fedmpi.methods.method fedmpi.models fedmpi.models.perceptron
-fedmpi.placement fedmpi.ranks fedmpi.reduction fedmpi.signals fedmpi.simplex fedmpi.together
-fedmpi.train fedmpi.training fedmpi.worlds
+fedmpi fedmpi.data fedmpi.data.duplicates fedmpi.data.hosts fedmpi.data.store fedmpi.errors
+fedmpi.federation fedmpi.federation.assignment fedmpi.federation.clients
+fedmpi.federation.evaluation fedmpi.federation.exchange fedmpi.federation.job
+fedmpi.federation.rounds fedmpi.methods fedmpi.methods.adversary fedmpi.methods.fedminmax
+fedmpi.methods.method fedmpi.methods.simplex fedmpi.models fedmpi.models.batched_clients
+fedmpi.models.flat fedmpi.models.losses fedmpi.models.perceptron fedmpi.models.perceptron_passes
+fedmpi.mpi fedmpi.mpi.allreduce fedmpi.mpi.launcher fedmpi.mpi.placement fedmpi.mpi.ranks
+fedmpi.mpi.signals fedmpi.run fedmpi.run.config fedmpi.train
 """
 
 
@@ -70,4 +72,4 @@ def test_the_ranks_of_clients_do_without_what_the_server_needs(mpirun, tmp_path)
     done = mpirun(3, "-c", RANK, *data, "--rounds", "1", "--clients", "4", "--output", "run")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rank1").read_text().split() == OF_A_CLIENT.split()
-    assert "fedmpi.desk" in (tmp_path / "rank0").read_text().split()
+    assert "fedmpi.federation.announce" in (tmp_path / "rank0").read_text().split()

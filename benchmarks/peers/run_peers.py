@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from fedmpi.bench.table import Row
+from fedmpi.bench.results import Row
 from fedmpi.errors import UserError
 
 HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from fedmpi.arguments import resolve
 from fedmpi.bench.plain import shards
+from fedmpi.run.arguments import resolve
 
 
 def main(path: str, *options: str) -> None:

@@ -36,7 +36,7 @@ from pathlib import Path
 
 import fedmpi
 from fedmpi.bench.launch import REPOSITORY, launch
-from fedmpi.bench.table import Row, draw, write
+from fedmpi.bench.results import Row, draw, write
 from fedmpi.errors import UserError
 
 HERE = Path(__file__).parent

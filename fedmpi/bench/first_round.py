@@ -12,7 +12,7 @@ import time
 
 from fedmpi.bench.launch import MARK
 from fedmpi.bench.rounds import quiet
-from fedmpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.ranks import MPI, Ranks, run
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(ranks.threads))
     with tempfile.TemporaryDirectory() as folder, quiet():
         config = ranks.on_server(lambda: read_command_line(ranks, folder))
-        from fedmpi.job import Job
+        from fedmpi.federation.job import Job
 
         job = Job(ranks, config)
         training = job.begin()
@@ -36,7 +36,7 @@ def main() -> int:
 
 def read_command_line(ranks: Ranks, folder: str):
     """The configuration of a run of one round."""
-    from fedmpi.arguments import resolve
+    from fedmpi.run.arguments import resolve
 
     fixed = ["--rounds", "1", "--output", f"{folder}/run", "--progress", "none"]
     return resolve([*sys.argv[1:], *fixed], len(ranks.client_ranks), ranks.size == 1)

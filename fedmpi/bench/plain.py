@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedmpi import datasets
-from fedmpi.config import Config
-from fedmpi.datasets.options import options_from
-from fedmpi.datasets.prepared import Prepared
-from fedmpi.datasets.preparing import prepare
-from fedmpi.losses import LOSSES
-from fedmpi.partition import partition
+from fedmpi import data as datasets
+from fedmpi.data.options import options_from
+from fedmpi.data.partition import partition
+from fedmpi.data.prepare import prepare
+from fedmpi.data.store import Prepared
+from fedmpi.models.losses import LOSSES
+from fedmpi.run.config import Config
 
 Shard = tuple[Tensor, Tensor]
 Order = Callable[[int], np.ndarray]

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.bench.launch import MARK
-from fedmpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.ranks import MPI, Ranks, run
 
 if TYPE_CHECKING:
-    from fedmpi.clients import Clients
-    from fedmpi.exchange import Exchange
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
 
 SLEEP = 0.02
 UNENDING = ["--rounds", "1000000000", "--progress", "none"]
@@ -62,8 +62,8 @@ class Federation(Contestant):
     """fedmpi on all ranks, through the rounds of a real job that is never evaluated."""
 
     def __init__(self, ranks: Ranks, options: list[str], folder: str) -> None:
-        from fedmpi.arguments import resolve
-        from fedmpi.job import Job
+        from fedmpi.federation.job import Job
+        from fedmpi.run.arguments import resolve
 
         arguments = [*options, *UNENDING, "--output", folder]
         one = ranks.size == 1
@@ -112,10 +112,10 @@ class Plain(Contestant):
         if not self.works:
             return
         from fedmpi import models
-        from fedmpi.arguments import resolve
         from fedmpi.bench.plain import PieceLoop, PlainLoop, shards
-        from fedmpi.clients import batch_order
-        from fedmpi.layout import assign_clients
+        from fedmpi.federation.assignment import assign_clients
+        from fedmpi.federation.clients import batch_order
+        from fedmpi.run.arguments import resolve
 
         config = resolve(options, 1, one_process=True)
         prepared, clients = shards(config)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedmpi.simplex import exponentiated_weights, project_to_simplex
+from fedmpi.methods.simplex import exponentiated_weights, project_to_simplex
 
 ADVERSARIES = ("projected", "multiplicative")
 

@@ -21,8 +21,8 @@ from fedmpi.methods.adversary import ascend
 from fedmpi.methods.method import Method
 
 if TYPE_CHECKING:
-    from fedmpi.clients import Clients
-    from fedmpi.exchange import Exchange
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
 
 
 class AFL(Method):

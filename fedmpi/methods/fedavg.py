@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from fedmpi.methods.method import Method
 
 if TYPE_CHECKING:
-    from fedmpi.clients import Clients
-    from fedmpi.exchange import Exchange
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
 
 
 class FedAvg(Method):

@@ -28,8 +28,8 @@ from fedmpi.methods.method import Method
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedmpi.clients import Clients
-    from fedmpi.exchange import Exchange
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
 
 
 class FedMinMax(Method):

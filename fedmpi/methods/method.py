@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from fedmpi.clients import Clients
-    from fedmpi.config import Config
-    from fedmpi.exchange import Exchange
-    from fedmpi.flat import FlatModel
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
+    from fedmpi.models.flat import FlatModel
+    from fedmpi.run.config import Config
 
 
 def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:

@@ -20,9 +20,9 @@ import numpy as np
 from fedmpi.methods.method import Method
 
 if TYPE_CHECKING:
-    from fedmpi.clients import Clients
-    from fedmpi.exchange import Exchange
-    from fedmpi.flat import FlatModel
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
+    from fedmpi.models.flat import FlatModel
 
 
 class QFedAvg(Method):

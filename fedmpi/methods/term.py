@@ -25,9 +25,9 @@ from fedmpi.methods.method import Method
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedmpi.clients import Clients
-    from fedmpi.config import Config
-    from fedmpi.exchange import Exchange
+    from fedmpi.federation.clients import Clients
+    from fedmpi.federation.exchange import Exchange
+    from fedmpi.run.config import Config
 
 
 class TERM(Method):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """Where a model is, and the rows of one pass that suit it (docs/datasets.md, measured).
 
-    Perceptrons have none: theirs follow from the cache, in pieces.py.
+    Perceptrons have none: theirs follow from the cache, in micro_batch.py.
     """
 
     function: str
@@ -46,7 +46,7 @@ def check_name(name: str) -> None:
         raise unknown_name("--model", name, (*MODELS, "package.module:function"))
 
 
-def micro_batch(name: str) -> int:
+def usual_micro_batch(name: str) -> int:
     """The rows of one pass that suit a model which is no perceptron."""
     return (MODELS[name].micro_batch if name in MODELS else None) or OF_ONES_OWN
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedmpi.errors import UserError
-from fedmpi.records import find_records
 from fedmpi.report.collect import collect
-from fedmpi.runfolder import RunFolder
+from fedmpi.run.folder import RunFolder
+from fedmpi.run.record import find_records
 
 FORMATS = ("html", "png", "pdf", "svg")
 
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             _write(output, lambda file: file.write(text.encode()))
             print(f"fedmpi: {data['title']} in {output} ({len(text.encode()) / 1e6:.1f} MB)")
         else:
-            from fedmpi.report.figures import draw_all
+            from fedmpi.report.drawings import draw_all
 
             named = {folder.resolve() for folder in args.runs}
             count = 0

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 import fedmpi
-from fedmpi.datasets import FILES
+from fedmpi.data import FILES
+from fedmpi.data.partition import SETTINGS
 from fedmpi.errors import UserError
-from fedmpi.partition import SETTINGS
-from fedmpi.records import Record
 from fedmpi.report.hypothesis import GRID, learned, optima
+from fedmpi.run.record import Record
 
 POINTS = 400
 """A curve of the history has at most this many points."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedmpi import models
-from fedmpi.datasets.synthetic import U
+from fedmpi.data.datasets.synthetic import U
 from fedmpi.errors import UserError
-from fedmpi.records import Record
+from fedmpi.run.record import Record
 
 GRID = np.round(np.linspace(-3, 3, 240), 4)
 """Even in number around 0, where the optima jump."""

@@ -34,14 +34,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import fedmpi
-from fedmpi.arguments import Parser
 from fedmpi.bench.launch import launch
 from fedmpi.errors import UserError
-from fedmpi.scaling.figure import draw
+from fedmpi.run.arguments import Parser
+from fedmpi.scaling.drawing import draw
 from fedmpi.scaling.fit import Cluster
 from fedmpi.scaling.page import page
-from fedmpi.scaling.plan import STUDIES, Point, groups_file, make_groups, points
-from fedmpi.scaling.table import Row, cells, medians, read, write
+from fedmpi.scaling.results import Row, cells, medians, read, write
+from fedmpi.scaling.studies import STUDIES, Point, groups_file, make_groups, points
 
 DEFAULTS = {
     "ranks": ([1, 2, 4, 8, 16, 40], [1, 2, 4]),

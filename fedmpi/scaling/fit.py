@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmpi.scaling.table import Measured
+from fedmpi.scaling.results import Measured
 
 WITHIN, BETWEEN = ("alpha", "beta"), ("alpha'", "beta'")
 

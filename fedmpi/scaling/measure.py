@@ -15,7 +15,7 @@ import tempfile
 
 from fedmpi.bench.launch import MARK
 from fedmpi.bench.rounds import Federation, timed
-from fedmpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.ranks import MPI, Ranks, run
 
 WARM_UP, MOST = 2, 200
 """Rounds: before the measurement, and of one repeat at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from fedmpi.scaling.fit import BETWEEN, Cluster, Fit, fit, layout_of, predict
-from fedmpi.scaling.table import Measured, Row, markdown, medians, tables
+from fedmpi.scaling.results import Measured, Row, markdown, medians, tables
 
 UNITS = {
     "alpha": ("α", "latency of a stage, within a host", 1e6, "µs"),

@@ -31,7 +31,7 @@ def test_the_job_ends_with_a_clear_line_and_goes_on_elsewhere(tmp_path, whole, w
         tmp_path, "run", "--checkpoint-every", "20", "--stall-timeout", "15", rounds=ROUNDS
     )
     with Bed(tmp_path / "net") as bed:
-        watch = [sys.executable, "-m", "fedmpi.watch", "--"]
+        watch = [sys.executable, "-m", "fedmpi.run.supervise", "--"]
         command = bed.command([*watch, *mpirun(bed, 4), *program], timeout=LONG)
         with open(tmp_path / "log", "wb") as log:
             job = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)

@@ -12,7 +12,7 @@ from jobs import options as options_of_train
 from runs import REPOSITORY, Run
 from starts import LONG, difference, pmi, train, vendor
 
-from fedmpi.scaling.table import read
+from fedmpi.scaling.results import read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slurm, pytest.mark.launch]
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from statements import METHODS, Federation, flat
 
-from fedmpi import datasets, models
-from fedmpi.datasets.options import DataOptions
-from fedmpi.datasets.preparing import prepare
-from fedmpi.partition import partition
+from fedmpi import data as datasets
+from fedmpi import models
+from fedmpi.data.options import DataOptions
+from fedmpi.data.partition import partition
+from fedmpi.data.prepare import prepare
 
 GROUPS = ("north", "east", "south", "west")
 GROUP_SHARES = (0.5, 0.27, 0.15, 0.08)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from statements import combine, flat, gradient, step
 
-from fedmpi.clients import batch_order
+from fedmpi.federation.clients import batch_order
 
 
 # 300 rows are more than any client has; of 7 clients, some have fewer than 40.

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedmpi import methods
-from fedmpi.arguments import resolve
 from fedmpi.errors import UserError
-from fedmpi.ranks import AgreedError
+from fedmpi.mpi.ranks import AgreedError
+from fedmpi.run.arguments import resolve
 
 LOCAL = {"local_epochs": 2, "batch_size": 16}
 ONE_STEP = [("fedminmax", {"lr_mu": 0.5}), ("localfedminmax", {"lr_mu": 0.5}), ("afl", {})]

@@ -15,9 +15,9 @@ def made(tmp_path_factory) -> Path:
     """`runs`: three methods, two settings where they have one, two seeds; `nasty`: one more."""
     from mpi4py import MPI
 
-    from fedmpi.arguments import resolve
-    from fedmpi.job import Job
-    from fedmpi.ranks import Ranks
+    from fedmpi.federation.job import Job
+    from fedmpi.mpi.ranks import Ranks
+    from fedmpi.run.arguments import resolve
 
     folder = tmp_path_factory.mktemp("made")
 

@@ -9,8 +9,8 @@ import pytest
 from reports import FAST
 
 from fedmpi.errors import UserError
-from fedmpi.records import find_records
 from fedmpi.report.collect import POINTS, collect
+from fedmpi.run.record import find_records
 
 
 def section_of(folder) -> dict:

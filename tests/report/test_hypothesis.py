@@ -5,10 +5,10 @@ import pytest
 import torch
 from reports import FAST
 
-from fedmpi.datasets.synthetic import draw
+from fedmpi.data.datasets.synthetic import draw
 from fedmpi.errors import UserError
-from fedmpi.records import read_record
 from fedmpi.report.hypothesis import GRID, learned, optima
+from fedmpi.run.record import read_record
 
 
 @pytest.mark.parametrize("method, which", [("fedminmax", "averaged"), ("fedavg", "last")])

@@ -11,10 +11,10 @@ import pytest
 from reports import NASTY
 from runs import launcher
 
-from fedmpi.records import find_records
 from fedmpi.report.__main__ import main
 from fedmpi.report.collect import collect
 from fedmpi.report.page import page
+from fedmpi.run.record import find_records
 
 
 class Scripts(HTMLParser):

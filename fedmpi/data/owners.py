@@ -1,0 +1,329 @@
+"""Data that were never in one place: csv:DIR/ with a file for each owner, on whichever host has it.
+
+A file is read by one rank, and its rows stay there: in memory, for nothing of them is prepared or
+written. What owners must agree on goes through `OverRanks`; agreement.py lists what that is.
+Beside it the server learns the names, sizes and dates of the files, a hash of each (to recognise a
+run that is finished, or data that have changed), and each owner's number of rows by group.
+
+No cell of a file is in a message, whatever goes wrong: an error or a note tells numbers, lines, and
+names that the user gave or that all owners have. What quotes cells is written by the owner's rank
+into `Aside`, a file beside the owner's own, on its own host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import traceback
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from fedmpi.data.datasets.csvfile import (
+    DEFAULT_TEST,
+    CsvFolder,
+    content_of,
+    held_out_share,
+    path_of,
+    read_tables,
+    usable_rows,
+)
+from fedmpi.data.options import DataOptions, options_from
+from fedmpi.errors import UserError, printable
+from fedmpi.mpi import ranks as mpi
+from fedmpi.mpi.ranks import Ranks
+
+if TYPE_CHECKING:
+    from fedmpi.data.agreement import Owner
+    from fedmpi.run.config import Config
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+Seen = tuple[str, dict[str, tuple[int, int]]]
+"""A rank's host, and the files that it sees: owner -> bytes and date."""
+
+
+@dataclass
+class Holdings:
+    """On each rank the rows of its own owners; in place of a Prepared dataset, with its names."""
+
+    folder: Path
+    groups: tuple[str, ...]
+    classes: tuple[str, ...]
+    features: tuple[str, ...]
+    notes: tuple[str, ...]
+    clients: tuple[str, ...]
+    """All owners, by name."""
+    hosted: list[np.ndarray]
+    """The numbers of the owners on each client rank."""
+    counts: np.ndarray
+    """On the server: 2 × owners × groups, rows to train on and to test with."""
+    arrays: dict[str, np.ndarray]
+    """This rank's own, one owner after the other."""
+    scale = None
+
+    def array(self, name: str) -> np.ndarray:
+        """One of the arrays, of this rank's rows."""
+        return self.arrays[name]
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """A copy of some of this rank's rows."""
+        return self.arrays[name][rows]
+
+
+class Aside:
+    """What only the owner of a file may read of it: DIR/<owner>.fedmpi.txt, on the owner's host.
+
+    Only the account that the rank runs under may read it. A start that has nothing to say leaves
+    none.
+    """
+
+    def __init__(self, folder: Path, owner: str) -> None:
+        self.path = folder / f"{owner}.fedmpi.txt"
+        self.lines: list[str] = []
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def keep(self, text: str) -> bool:
+        """Write one thing more; whether that could be done."""
+        self.lines.append(text)
+        new = self.path.with_name(f".{self.path.name}.new")
+        try:
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(file, "w", encoding="utf-8", errors="backslashreplace") as out:
+                out.write("What fedmpi found in this owner's rows. It is told to nobody else.\n\n")
+                out.writelines(f"{line}\n" for line in self.lines)
+            os.replace(new, self.path)
+        except OSError:
+            return False
+        return True
+
+
+class OverRanks:
+    """Agree among owners on the ranks of a job: see owners.Agree."""
+
+    def __init__(self, ranks: Ranks, owners: list[Owner]) -> None:
+        self.ranks, self.owners = ranks, owners
+        self.salt: bytes = ranks.bcast(secrets.token_bytes(16))
+
+    def __call__(self, work: Callable[[Owner], T], join: Callable[[list[T]], U]) -> U:
+        """Statistics go to the server, which joins them; what is agreed on comes back to all."""
+        parts: list[tuple[str, T]] = []
+        error = None
+        for owner in self.owners:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a library's may quote what it warns of
+                    parts.append((owner.name, work(owner)))
+            except Exception as mistake:
+                error = told_of(mistake, owner, self.ranks.host)
+                break
+        told = self.ranks.gather((parts, error))
+
+        def joined() -> U:
+            assert told
+            for _, error in told:
+                if error:
+                    raise UserError(error)
+            every = sorted(chain.from_iterable(part for part, _ in told), key=itemgetter(0))
+            try:
+                return join([part for _, part in every])
+            except UserError as error:
+                raise UserError(error.line.text) from None
+            except Exception as error:  # ours to mend; what it says may quote a category
+                raise UserError(
+                    f"{nameless(error)} when what the owners told was joined."
+                ) from None
+
+        return self.ranks.on_server(joined)
+
+
+def told_of(error: Exception, owner: Owner, host: str) -> str:
+    """What others may know of an owner's error; the owner finds the rest beside its file."""
+    if isinstance(error, UserError):
+        text, aside = printable(error.line.text), str(error) if error.line.quoted else ""
+    else:
+        text = f"{nameless(error)} when the rows of {owner.name} were read."
+        aside = "".join(traceback.format_exception(error))
+    return f"{text}{kept(owner, aside, host)}" if aside else text
+
+
+def kept(owner: Owner, text: str, host: str) -> str:
+    """Say `text` to the owner alone; the sentence that says where."""
+    place = f"{owner.name}.fedmpi.txt beside the owner's file on {host}"
+    if owner.keep(text):
+        return f" What quotes its rows is in {place}."
+    return f" What quotes its rows is left out: {place} cannot be written."
+
+
+def nameless(error: BaseException) -> str:
+    """What kind of error, and where in the code; not what it says, which may quote a cell."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+def hold(ranks: Ranks, config: Config) -> Holdings:
+    """Read each owner's file on its own rank, and agree on what the inputs mean."""
+    from fedmpi.data.agreement import Owner, assemble, share_columns
+
+    dataset, options = folder_of(config), options_from(config)
+    names, hosted = find_owners(ranks, dataset.path)
+    mine = my_owners(ranks, names, hosted)
+    owners = [Owner(name, keep=Aside(dataset.path, name).keep) for name in mine]
+    mpi.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
+    agree = OverRanks(ranks, owners)
+    share = held_out_share(options.test or DEFAULT_TEST)
+    agree(lambda owner: read_owner(dataset.path, owner, options, share), len)
+    notes = share_columns(agree)
+    agree(lambda owner: use_rows(owner, options, share), len)
+    agreed = assemble(agree, options, share, dataset.name)
+    parts = {
+        f"{split}_{part}": np.concatenate(
+            [getattr(o, part)[o.tested == (split == "test")] for o in owners] or [nothing]
+        )
+        for split in ("train", "test")
+        for part, nothing in nothings(len(agreed.features)).items()
+    }
+
+    def rows_by_group() -> list[np.ndarray]:
+        groups = len(agreed.groups)
+        return [
+            np.stack([np.bincount(o.group[o.tested == test], minlength=groups) for test in (0, 1)])
+            for o in owners
+        ]
+
+    counts = ranks.gather(dict(zip(mine, rows_by_group(), strict=True)))
+    by_owner = {name: rows for some in counts or [] for name, rows in some.items()}
+    return Holdings(
+        dataset.path,
+        agreed.groups,
+        agreed.classes,
+        agreed.features,
+        tuple(notes + agreed.notes),
+        tuple(names),
+        hosted,
+        np.stack([by_owner[name] for name in names], axis=1) if by_owner else np.empty(0),
+        parts,
+    )
+
+
+def told_in_training(error: BaseException, owners: list[Owner], host: str) -> str:
+    """The line for an exception on a rank that has owners' rows."""
+    text = "".join(traceback.format_exception(error))
+    return nameless(error) + "." + "".join(kept(owner, text, host) for owner in owners[:1])
+
+
+def nothings(features: int) -> dict[str, np.ndarray]:
+    """What a rank without owners has of the parts of a row."""
+    codes = np.empty(0, dtype=np.int64)
+    return {"x": np.empty((0, features), dtype=np.float32), "y": codes, "group": codes}
+
+
+def read_owner(folder: Path, owner: Owner, options: DataOptions, share: float | None) -> None:
+    """The owner's file, and its file in the folder that --test names, if there is one."""
+    test = path_of(options.test or DEFAULT_TEST) / f"{owner.name}.csv"
+    chosen = DEFAULT_TEST if share is not None or not test.is_file() else str(test)
+    path = folder / f"{owner.name}.csv"
+    owner.tables = read_tables(path, replace(options, test=chosen), owner.notes, [])
+
+
+def use_rows(owner: Owner, options: DataOptions, share: float | None) -> None:
+    """The owner's rows that have labels; without a test file, it has none to test with."""
+    owner.frame, owner.in_test = usable_rows(owner.tables, options, owner.notes)
+    if share is None and owner.in_test is None:
+        owner.in_test = np.zeros(len(owner.frame), dtype=bool)
+
+
+def fingerprint(ranks: Ranks, config: Config) -> str:
+    """By which the data are recognised: from all owners' files, each hashed by its own rank."""
+    dataset, options = folder_of(config), options_from(config)
+    names, hosted = find_owners(ranks, dataset.path)
+    from fedmpi.data.agreement import Owner
+
+    mine = [Owner(name) for name in my_owners(ranks, names, hosted)]
+
+    def digests(owner: Owner) -> str:
+        files = [dataset.path / f"{owner.name}.csv"]
+        if held_out_share(options.test or DEFAULT_TEST) is None:
+            files.append(path_of(options.test or "") / files[0].name)
+        return "".join(hashlib.sha256(content_of(f)).hexdigest() for f in files if f.is_file())
+
+    def join(parts: list[str]) -> str:
+        whole = "\n".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))
+        return f"csv-owners-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
+
+    return OverRanks(ranks, mine)(digests, join)
+
+
+def my_owners(ranks: Ranks, names: list[str], hosted: list[np.ndarray]) -> list[str]:
+    """The owners whose files this rank reads."""
+    if ranks.rank not in ranks.client_ranks:
+        return []
+    return [names[k] for k in hosted[ranks.client_ranks.index(ranks.rank)]]
+
+
+def folder_of(config: Config) -> CsvFolder:
+    return CsvFolder(config.dataset.removeprefix("csv:"))
+
+
+def find_owners(ranks: Ranks, folder: Path) -> tuple[list[str], list[np.ndarray]]:
+    """The owners by name, and the numbers of those on each client rank."""
+    seen: dict[str, tuple[int, int]] = {}
+    if ranks.rank in ranks.client_ranks and folder.is_dir():
+        for path in folder.glob("[!.]*.csv"):
+            status = path.stat()
+            seen[path.stem] = (status.st_size, status.st_mtime_ns)
+    everyone = ranks.gather((ranks.host, seen))
+
+    def assign() -> tuple[list[str], list[np.ndarray]]:
+        assert everyone
+        return assign_owners(folder, [everyone[rank] for rank in ranks.client_ranks])
+
+    return ranks.on_server(assign)
+
+
+def assign_owners(folder: Path, seen: list[Seen]) -> tuple[list[str], list[np.ndarray]]:
+    """Each owner to a client rank that has its file, the largest first, to the least loaded."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for rank, (_, files) in enumerate(seen):
+        for name in files:
+            places[name].append(rank)
+    if not places:
+        hosts = ", ".join(sorted({host for host, _ in seen}))
+        raise UserError(f"{folder}/ has no file OWNER.csv on the hosts of the clients ({hosts}).")
+    for name, ranks in places.items():
+        first, *others = [(seen[rank][1][name], seen[rank][0]) for rank in ranks]
+        for other in others:
+            if other[0] != first[0]:
+                raise UserError(
+                    f"{folder}/{name}.csv is not the same file on {first[1]} and {other[1]}: give "
+                    "each owner's file a name of its own."
+                )
+    names = sorted(places)
+    load = [(0, 0)] * len(seen)
+    hosted: list[list[int]] = [[] for _ in seen]
+    for k in sorted(range(len(names)), key=lambda k: -seen[places[names[k]][0]][1][names[k]][0]):
+        rank = min(places[names[k]], key=lambda rank: (load[rank], rank))
+        size, _ = seen[rank][1][names[k]]
+        load[rank] = (load[rank][0] + size, load[rank][1] + 1)
+        hosted[rank].append(k)
+    idle = [rank for rank, some in enumerate(hosted) if not some]
+    if idle:
+        here = sorted({seen[rank][0] for rank in idle})
+        raise UserError(
+            f"{len(names)} owners' files for {len(seen)} client ranks: {len(idle)} of them, on "
+            f"{', '.join(here)}, would have nothing to do. Use mpirun -n {len(names) + 1} or "
+            "fewer, with no more ranks on a host than it has files."
+        )
+    return names, [np.sort(np.array(some)) for some in hosted]

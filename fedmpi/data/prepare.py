@@ -1,0 +1,166 @@
+"""Read a dataset and store its arrays, once: see store.py.
+
+A folder appears whole: it is built beside its place and renamed.
+"""
+
+import json
+import secrets
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+import fedmpi
+from fedmpi.data.dataset import Arrays, Dataset, Encoded
+from fedmpi.data.download import sha256_of
+from fedmpi.data.options import DataOptions
+from fedmpi.data.store import FORMAT, SPLITS, Prepared, damaged, is_stale, names_of, read_manifest
+from fedmpi.errors import UserError
+
+
+def prepare(
+    dataset: Dataset, data_dir: Path, options: DataOptions, progress: bool = False
+) -> Prepared:
+    """The prepared `dataset`, read and stored first if it is not there yet."""
+    folder = data_dir / "prepared" / dataset.key(options)
+    if not folder.exists() or is_stale(folder):
+        arrays = dataset.read(data_dir, options, progress)
+        tidy(dataset, arrays)
+        aside = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+        try:
+            aside.mkdir(parents=True)
+            store(arrays, aside, dataset.name, dataset.used(options), progress)
+            publish(aside, folder)
+        except OSError as error:
+            why = error.strerror or error
+            raise UserError(f"cannot write {folder}: {why}. Choose a --data-dir.") from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return Prepared.open(folder)
+    return verify(folder)  # on the server alone: a rank trusts what has just been hashed
+
+
+def tidy(dataset: Dataset, arrays: Arrays) -> None:
+    """Check what `read` returned, and give it the dtypes that are stored, in place."""
+    if len(set(arrays.groups)) < len(arrays.groups):
+        raise UserError(f"{dataset.name}: two groups have the same name: {arrays.groups}.")
+    for split in SPLITS:
+        x, y, group = (getattr(arrays, f"{split}_{part}") for part in ("x", "y", "group"))
+        if not len(x) == len(y) == len(group) > 0:
+            raise ValueError(f"{dataset.name}: {split} has {len(x)}, {len(y)}, {len(group)} rows")
+        if not isinstance(x, Encoded):  # which is checked as it is written
+            if not np.isfinite(x).all():
+                raise ValueError(f"{dataset.name}: {split}_x has values that are not finite")
+            # Bytes that come with a scale stay bytes: a quarter of the disk and of the memory.
+            dtype = np.uint8 if arrays.scale else np.float32
+            setattr(arrays, f"{split}_x", np.ascontiguousarray(x, dtype=dtype))
+        setattr(arrays, f"{split}_y", codes(y, len(arrays.classes)))
+        setattr(arrays, f"{split}_group", codes(group, len(arrays.groups)))
+    if arrays.train_client is not None:
+        arrays.train_client = codes(arrays.train_client, len(arrays.clients))
+    counts = count_rows(arrays)
+    for name in arrays.groups:
+        if not counts["train"][name]:
+            more = ": use more --rows" if "rows" in dataset.uses else ""
+            raise UserError(f"{dataset.name}: group {name!r} has no rows to train on{more}.")
+        if not counts["test"][name]:
+            arrays.notes.append(f"group {name!r} has no test rows: it has no test risk")
+
+
+def codes(values: np.ndarray, size: int) -> np.ndarray:
+    """`values` in 0 … size-1 in the smallest dtype that serves."""
+    if values.min() < 0 or values.max() >= size:
+        raise ValueError(f"codes {values.min()} … {values.max()} outside 0 … {size - 1}")
+    return values.astype(np.min_scalar_type(size - 1))
+
+
+def count_rows(arrays: Arrays) -> dict[str, dict[str, int]]:
+    return {
+        split: dict(zip(arrays.groups, map(int, count), strict=True))
+        for split in SPLITS
+        for count in [np.bincount(getattr(arrays, f"{split}_group"), minlength=len(arrays.groups))]
+    }
+
+
+def store(
+    arrays: Arrays, folder: Path, dataset: str, options: dict, progress: bool = False
+) -> None:
+    """Write the arrays and, last, the manifest that describes them."""
+    described = {}
+    for name in names_of(arrays):
+        array, path = getattr(arrays, name), folder / f"{name}.npy"
+        if isinstance(array, Encoded):
+            save_pieces(path, array, progress)
+        else:
+            np.save(path, array)
+        described[name] = {
+            "file": path.name,
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "bytes": path.stat().st_size,
+            "sha256": sha256_of(path),
+        }
+    versions = {"fedmpi": fedmpi.__version__, "numpy": np.__version__}
+    if pandas := sys.modules.get("pandas"):
+        versions["pandas"] = pandas.__version__
+    manifest = {
+        "format": FORMAT,
+        "dataset": dataset,
+        "options": options,
+        "groups": arrays.groups,
+        "classes": arrays.classes,
+        "features": arrays.features,
+        "scale": arrays.scale,
+        "clients": arrays.clients,
+        "counts": count_rows(arrays),
+        "notes": arrays.notes,
+        "sources": arrays.sources,
+        "versions": versions,
+        "arrays": described,
+    }
+    text = json.dumps(manifest, indent=1, ensure_ascii=False)
+    (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
+
+
+def save_pieces(path: Path, array: Encoded, progress: bool) -> None:
+    """numpy.save without the whole array in memory, nor mapped, which would count as memory."""
+    from tqdm import tqdm
+
+    header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+    bar = tqdm(
+        desc=path.name, total=len(array), unit="row", unit_scale=True, delay=2, disable=not progress
+    )
+    with open(path, "wb") as file, bar:
+        np.lib.format.write_array_header_1_0(file, header)
+        for piece in array.pieces():
+            if not np.isfinite(piece).all():
+                raise ValueError(f"{path.name} has values that are not finite")
+            file.write(np.ascontiguousarray(piece, dtype=array.dtype).data)
+            bar.update(len(piece))
+
+
+def publish(aside: Path, folder: Path) -> None:
+    """Rename `aside` to `folder`; if another process came first, its copy is as good."""
+    if folder.exists() and is_stale(folder):
+        old = aside.with_name(f"{aside.name}-old")
+        with suppress(FileNotFoundError):  # another process may be replacing it too
+            folder.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+    try:
+        aside.rename(folder)
+    except OSError:
+        if not (folder / "manifest.json").is_file():
+            raise
+
+
+def verify(folder: Path) -> Prepared:
+    """Open `folder` and hash every array again; UserError if anything is not as it was written."""
+    prepared = Prepared.open(folder)
+    for name, described in read_manifest(folder)["arrays"].items():
+        found = sha256_of(folder / f"{name}.npy")
+        if found != described.get("sha256"):
+            why = f"{name}.npy has SHA-256 {found}, manifest.json says {described.get('sha256')}"
+            raise damaged(folder, why)
+    return prepared

@@ -1,0 +1,277 @@
+"""The clients that a rank hosts: their rows, and what they compute from theta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmpi.data.duplicates import Distinct, find_equal
+from fedmpi.federation.assignment import spread_rows
+from fedmpi.models.batched_clients import FEW, Team, Together, make_teams
+from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import Loss
+
+if TYPE_CHECKING:
+    from fedmpi.run.config import Config
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""What a local step descends on, from the losses of a batch and the cells of its rows."""
+
+BATCHES = int.from_bytes(b"batch", "big")
+
+
+def batch_order(rows: int, seed: int, client: int, t: int, epoch: int) -> np.ndarray:
+    """The order in which a client goes through its rows: the same wherever the client lives."""
+    return np.random.default_rng([BATCHES, seed, client, t, epoch]).permutation(rows)
+
+
+@dataclass
+class Rows:
+    """Some rows of a dataset, as tensors on the device."""
+
+    x: Tensor
+    """Numbers of the model's dtype, or bytes that the model standardises."""
+    y: Tensor
+    group: Tensor
+
+
+class Clients:
+    """The rows of the clients on this rank, ordered by client, and the passes over them.
+
+    A cell is one group of one hosted client; `counts` has the rows of each, hosted clients ×
+    groups. Several clients cost what their rows cost: a full-batch step is one fused pass.
+    """
+
+    def __init__(
+        self,
+        numbers: np.ndarray,
+        counts: np.ndarray,
+        rows: Rows,
+        model: FlatModel,
+        loss: Loss,
+        micro_batch: int,
+        seed: int,
+    ) -> None:
+        self.numbers, self.counts = numbers, counts
+        self.sizes = counts.sum(axis=1)
+        self.x, self.y = rows.x, rows.y
+        hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes))
+        self.cell = hosted.to(rows.group.device) * counts.shape[1] + rows.group
+        self.ends = np.cumsum(self.sizes)
+        self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
+        self.diverged: list[int] = []
+        """Clients whose local training ended at numbers that are not finite."""
+        self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
+        self._distinct: Distinct | None = None
+        self._received: Tensor | None = None
+        self._batch: Tensor | None = None
+        self._teams: list[Team] | None = None
+        self._together: Together | None = None
+
+    def merge_equal_rows(self) -> None:
+        """Keep rows that are equal once: for methods that never train on batches of them.
+
+        `x`, `y` and `losses` are then of the rows that are kept, `cell` is of all.
+        """
+        self._distinct = find_equal(self.x, self.y)
+        if self._distinct:
+            self.x, self.y = self._distinct.x, self._distinct.y
+            self.losses = self.losses.new_empty(len(self.y))
+
+    def full_batch_step(
+        self,
+        cell_weights: Callable[[], np.ndarray],
+        lr: float,
+        report: Callable[[np.ndarray], None],
+    ) -> None:
+        """Add -lr × the gradient of sum over rows of cell weight × loss to the model's change.
+
+        The weights are asked for when the first backward pass needs them; the losses are reported
+        as soon as the last forward pass has them, before its backward pass.
+        """
+        step = self.losses[:0]
+        pieces = self._pieces(len(self.x))
+
+        def weights(losses: Tensor) -> Tensor:
+            nonlocal step
+            self.losses[rows] = losses
+            if rows is pieces[0]:
+                step = self._of_kept_rows(self.by_cell(-lr * cell_weights())[self.cell])
+            if rows is pieces[-1]:
+                report(self._sum_by_cell())
+            return step[rows]
+
+        for rows in pieces:
+            self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
+
+    def _of_kept_rows(self, weights: Tensor) -> Tensor:
+        """From the weights of all rows, those of the rows that are kept."""
+        return self._distinct.sum_up(weights) if self._distinct else weights
+
+    def by_cell(self, weights: np.ndarray) -> Tensor:
+        """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
+        table = np.broadcast_to(weights, self.counts.shape)
+        return torch.tensor(table.reshape(-1), dtype=self.model.theta.dtype, device=self.x.device)
+
+    def loss_sums(self) -> np.ndarray:
+        """The sum of the losses of each cell at the model's theta, hosted clients × groups."""
+        with torch.no_grad():
+            for rows in self._pieces(len(self.x)):
+                self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
+        return self._sum_by_cell()
+
+    def _sum_by_cell(self) -> np.ndarray:
+        """The kept losses of all rows as one segmented sum, hosted clients × groups."""
+        sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
+        losses = self.losses[self._distinct.place] if self._distinct else self.losses
+        sums.index_add_(0, self.cell, losses.double())
+        return sums.cpu().numpy().reshape(self.counts.shape)
+
+    def add_local_changes(
+        self,
+        t: int,
+        config: Config,
+        shares: Callable[[], np.ndarray],
+        squares: np.ndarray | None = None,
+    ) -> None:
+        """Train each hosted client from theta by minibatch SGD; add share × change to the sum.
+
+        The shares, one for each hosted client, are asked for when the first of them is needed;
+        `squares` is filled with the squared norms of the changes. This is `local_changes` and
+        `add`, but that small clients are trained together.
+        """
+        alone = np.ones(len(self.numbers), dtype=bool)
+        for team in self._small_ones(config):
+            team.shuffle(lambda i, epoch: self._order(i, t, epoch))
+            self._train_together(team, config.lr, shares, squares)
+            alone[team.places] = False
+        for i, change in self.local_changes(t, config, places=np.flatnonzero(alone).tolist()):
+            if squares is not None:
+                squares[i] = float(change.double().square().sum())
+            self.add(change, float(shares()[i]))
+
+    def local_changes(
+        self,
+        t: int,
+        config: Config,
+        objective: Objective | None = None,
+        places: Iterable[int] | None = None,
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Train each hosted client from theta by minibatch SGD; yield its place and its change.
+
+        `objective` is what a step descends on: the batch's mean loss, unless it is given. The
+        change is in theta's own place until the next client begins: `add` what is to be summed.
+        When the last client is done, theta is as before and the sum is in the model's change.
+        """
+        theta = self.model.theta
+        if self._received is None:
+            self._received = torch.empty_like(theta)
+        received = self._received.copy_(theta)
+        for i in range(len(self.numbers)) if places is None else places:
+            self._train_locally(i, t, config, objective)
+            yield i, theta.sub_(received)
+            theta.copy_(received)
+        if not torch.isfinite(self.model.change.sum()):
+            self._find_diverged(t, config, objective)
+
+    def add(self, change: Tensor, share: float) -> None:
+        """Take `share` of a client's change into the sum."""
+        self.model.change.add_(change, alpha=share)
+
+    def _find_diverged(self, t: int, config: Config, objective: Objective | None) -> None:
+        """Train once more to see whose change is not finite: cheaper than to look every time."""
+        received = self.model.theta.clone()
+        for i in range(len(self.numbers)):
+            self._train_locally(i, t, config, objective)
+            if not torch.isfinite(self.model.theta.sum()):
+                self.diverged.append(int(self.numbers[i]))
+            self.model.theta.copy_(received)
+
+    def _small_ones(self, config: Config) -> list[Team]:
+        """The clients that are trained together: of a perceptron, those with few rows."""
+        if self._teams is None:
+            self._together = self.model.together(self.loss)
+            few = self.sizes * config.local_epochs <= FEW
+            if config.local_epochs == 1:  # one step from the common theta, and no second one
+                few |= self.sizes <= min(config.batch_size, self.micro_batch)
+            few &= self._together is not None
+            small = np.flatnonzero(few)
+            self._teams = make_teams(
+                small,
+                (self.ends - self.sizes)[small],
+                self.sizes[small],
+                config.local_epochs,
+                config.batch_size,
+                self.micro_batch,
+            )
+        return self._teams
+
+    def _train_together(
+        self,
+        team: Team,
+        lr: float,
+        shares: Callable[[], np.ndarray],
+        squares: np.ndarray | None,
+    ) -> None:
+        """A team's local epochs, and share × change of its clients into the sum."""
+        rows = torch.from_numpy(team.rows.reshape(-1)).to(self.cell.device)
+        x = self.model.standardised(self._gather(self.x, rows))
+        y = self.y.index_select(0, rows)
+
+        def of_team() -> Tensor:
+            return torch.from_numpy(shares()[team.places]).to(x)
+
+        assert self._together
+        self._together.add_changes(x, y, team, lr, of_team, self.model.into_change, squares)
+
+    def _order(self, i: int, t: int, epoch: int) -> np.ndarray:
+        """How the i-th hosted client goes through its rows."""
+        return batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
+
+    def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
+        """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
+        rows, start = int(self.sizes[i]), int(self.ends[i] - self.sizes[i])
+        mine = slice(start, start + rows)
+        x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
+        for epoch in range(config.local_epochs):
+            if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
+                self._step(x, y, cell, config.lr, objective)
+                continue
+            for chosen in (
+                torch.from_numpy(self._order(i, t, epoch))
+                .to(self.cell.device)
+                .split(config.batch_size)
+            ):
+                cells = cell.index_select(0, chosen) if objective else cell
+                ys = y.index_select(0, chosen)
+                self._step(self._gather(x, chosen), ys, cells, config.lr, objective)
+
+    def _step(
+        self, x: Tensor, y: Tensor, cell: Tensor, lr: float, objective: Objective | None
+    ) -> None:
+        """One step of theta down the objective of a batch: its mean loss, unless one is given."""
+
+        def weights(losses: Tensor) -> Tensor:
+            if objective is None:
+                return losses.new_full((len(losses),), -lr / len(losses))
+            with torch.enable_grad():
+                objective(losses.requires_grad_(), cell).backward()
+            assert losses.grad is not None
+            return losses.grad.mul_(-lr)
+
+        self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
+
+    def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """The chosen rows, in a buffer that the next batch uses again."""
+        if self._batch is None or len(self._batch) < len(chosen):
+            self._batch = x.new_empty(len(chosen), *x.shape[1:])
+        return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
+
+    def _pieces(self, rows: int) -> list[slice]:
+        """As few as may be, of equal length: the last one hides the messages of the round."""
+        return spread_rows(rows, max(1, -(-rows // self.micro_batch)))

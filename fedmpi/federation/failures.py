@@ -1,0 +1,281 @@
+"""Going on without the client ranks that die: --on-client-failure continue.
+
+    mpirun --with-ft ulfm -n 6 python -m fedmpi.train --dataset adult --on-client-failure continue
+
+After a death a collective of MPI's ends in an error on some ranks, well on others, and on some not
+at all. So work is done `together`: a rank that sees an error revokes the communicator, which ends
+the waits of all others; then all vote on whether everybody got through. This is MPI's agreement,
+whose outcome is the same on every rank that is left. If it was no, the ranks shrink to those that
+are left, take out the clients of the dead, and do the same work again from the state in which it
+began. A round is such a piece of work, and so is what comes after the rounds.
+
+This is User-Level Failure Mitigation, which Open MPI 5 has and MPICH has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+
+from fedmpi.errors import UserError
+from fedmpi.federation.rounds import Training
+from fedmpi.methods import method as base
+from fedmpi.mpi import launcher
+from fedmpi.mpi.ranks import (
+    FIRST_NAP,
+    LONGEST_NAP,
+    MPI,
+    SERVER,
+    AgreedError,
+    Ranks,
+    StallError,
+    end_without_finalize,
+)
+from fedmpi.run.display import warn
+from fedmpi.run.lost_ranks import RANKS, clients_of
+
+if TYPE_CHECKING:
+    from fedmpi.federation.exchange import Exchange
+    from fedmpi.federation.plan import Deal
+    from fedmpi.methods.method import Method
+    from fedmpi.mpi.placement import Placement
+    from fedmpi.run.config import Config
+    from fedmpi.run.folder import RunFolder
+
+T = TypeVar("T")
+
+_KEPT: list[Any] = []
+"""Memory of messages that a death cut off: MPI may still write there."""
+
+
+class Survivors:
+    """The ranks of a job that are left, and how they come to agree."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        ranks.posted = []
+        end_without_finalize()
+
+    def together(self, work: Callable[[], T], again: Callable[[list[int]], None]) -> T:
+        """The value of `work` on every rank, once it has been done by all who are left.
+
+        After a death `again` puts everything back to where `work` begins, without the ranks that
+        it is given, by their first numbers. It may talk to the others, and may be called again.
+        """
+        while True:
+            value, agreed, failure = None, None, None
+            try:
+                value = work()
+            except AgreedError as error:  # everybody's, if everybody got so far
+                agreed = error
+            except MPI.Exception as error:
+                failure = error
+            if self._all_well(failure):
+                if agreed:
+                    raise agreed
+                return value  # type: ignore[return-value]
+            self._recover(again, failure)
+
+    def _recover(self, again: Callable[[list[int]], None], failure: MPI.Exception | None) -> None:
+        lost: list[int] = []
+        while True:
+            newly = self._shrink()
+            if failure and not newly:
+                raise failure  # an error that no death explains
+            lost, failure = lost + newly, None
+            try:
+                again(lost)
+            except MPI.Exception as error:
+                failure = error
+            if self._all_well(failure):
+                return
+
+    def _all_well(self, failure: MPI.Exception | None) -> bool:
+        """Whether nobody has failed and nobody has died; the same on all ranks that are left."""
+        if failure:
+            self.ranks.comm.Revoke()
+        vote = np.array([failure is None], dtype=np.intc)
+        try:
+            self._wait(self.ranks.comm.Iagree(vote))
+        except MPI.Exception:
+            return False
+        return bool(vote[0])
+
+    def _wait(self, request: MPI.Request) -> None:
+        """As Ranks.wait, which on a communicator that is revoked could not call the roll."""
+        start, nap = time.perf_counter(), FIRST_NAP
+        while not request.Test():
+            time.sleep(nap if self.ranks.polite else 0)
+            nap = min(2 * nap, LONGEST_NAP)
+            if time.perf_counter() - start > self.ranks.stall_timeout:
+                raise StallError(
+                    f"no agreement for {self.ranks.stall_timeout:g} s (--stall-timeout) on who is "
+                    "left. What was saved stands: go on with --resume."
+                )
+
+    def _shrink(self) -> list[int]:
+        """Go on with the ranks that are left; the first numbers of those that are not."""
+        ranks, before = self.ranks, self.ranks.comm
+        before.Revoke()
+        _KEPT.append(ranks.posted)
+        comm = before.Shrink()
+        comm.Set_errhandler(MPI.ERRORS_RETURN)  # to mpi4py: raise them
+        places = list(range(comm.Get_size()))
+        left = MPI.Group.Translate_ranks(comm.Get_group(), places, before.Get_group())
+        lost = [n for place, n in enumerate(ranks.numbers) if place not in left]
+        ranks.comm, ranks.rank, ranks.size = comm, comm.Get_rank(), comm.Get_size()
+        ranks.numbers, ranks.posted = [ranks.numbers[place] for place in left], []
+        if SERVER in lost:
+            raise UserError(
+                "rank 0, the server, has died, and nobody can go on without it. What was saved "
+                "stands: go on with the same command and --resume."
+            )
+        if ranks.size == 1:
+            raise UserError("no client rank is left. What was saved stands: go on with --resume.")
+        return lost
+
+
+@dataclass(kw_only=True)
+class SurvivingTraining(Training):
+    """The rounds, each done again without the clients that were lost in it.
+
+    Until everybody has agreed that a round is done, nothing of it is kept: not on the server, in
+    the mean of theta or in a file, and on no rank in theta.
+    """
+
+    survivors: Survivors
+    go_on_without: Callable[[list[int], int], Exchange]
+    """Take the clients of these ranks out, from this round on; this rank's end of the exchange."""
+    _weights_due: bool = field(default=True, init=False)
+    """Whether the clients have yet to be told the weights that the round begins with."""
+
+    def begin_rounds(self) -> None:
+        """The first weights are sent in the first round, which is done together."""
+        self._theta = torch.empty_like(self.model.theta)
+
+    def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
+        self._theta.copy_(self.model.theta)
+        state = {}
+        if self.server:
+            state = {name: np.array(value) for name, value in self.method.state().items()}
+
+        def work() -> tuple[float, float] | None:
+            if self._weights_due:
+                self._weights_due = False
+                self.exchange.send_first_weights()
+            return Training.whole_round(self, t, evaluate)
+
+        def again(lost: list[int]) -> None:
+            self.model.theta.copy_(self._theta)
+            self.method.restore(state)
+            self._lose(lost, t)
+
+        return self.survivors.together(work, again)
+
+    def stop(self, t: int) -> None:
+        self.survivors.together(
+            lambda: Training.stop(self, t), lambda lost: self._lose(lost, t + 1)
+        )
+
+    def end_rounds(self) -> None:
+        self.survivors.together(
+            lambda: self.exchange.receive_weights(), lambda lost: self._lose(lost, self.rounds + 1)
+        )
+
+    def _lose(self, lost: list[int], t: int) -> None:
+        """Leave to MPI what it may still write to, and begin round `t` without these ranks."""
+        _KEPT.append((self.exchange, self.model.buffer, self.model.sums))
+        self.model.new_sums(len(self.model.scalars))
+        if self.clients:
+            self.clients.diverged.clear()
+        self.exchange = self.go_on_without(lost, t)
+        self._weights_due = True
+
+
+@dataclass
+class Losses:
+    """On the server: the client ranks that a run goes on without, and the rows that are left."""
+
+    deal: Deal
+    events: list[dict]
+    """What result.json and checkpoints say of each."""
+    folder: RunFolder
+    placement: Placement
+    rounds: int
+    _noted: set[int] = field(default_factory=set)
+
+    def note(self, ranks: list[int], t: int) -> None:
+        """These ranks, by their first numbers, died in round `t`.
+
+        After the last round their clients have had their part in the model, and keep it.
+        """
+        for rank in sorted(set(ranks) - self._noted):
+            self._noted.add(rank)
+            self._note_one(rank, t)
+        if not self.deal.partition.total:
+            raise UserError("no client is left. What was saved stands: go on with --resume.")
+        with contextlib.suppress(UserError, KeyError):
+            # So that whoever is lost when the job ends is not taken for one who was lost before.
+            ranks_now = self.folder.read_json(RANKS)["ranks"]
+            left = [r for r in ranks_now if r["rank"] not in self._noted]
+            self.folder.update_json(RANKS, {"ranks": left})
+
+    def _note_one(self, rank: int, t: int) -> None:
+        before = self.deal.partition
+        place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
+        if t <= self.rounds:
+            self.deal.partition = before.without(clients)
+        gone = (before.group_sizes > 0) & (self.deal.partition.group_sizes == 0)
+        names = np.array(before.groups)[gone].tolist()
+        event = {"rank": rank, "host": place.host, "pid": place.pid, "clients": clients}
+        self.events.append(event | {"groups": names, "last_round": t - 1})
+        when = f"in round {t}" if t <= self.rounds else "after the last round"
+        groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
+        who = f"rank {rank} (PID {place.pid} on {place.host})"
+        had = clients_of([event]) or "no clients"
+        left = f"{self.deal.partition.total:,} rows"
+        warn(f"lost {who} with {had} {when}, going on with {left}{groups}")
+
+
+FLAG = "--on-client-failure continue"
+
+
+def refuse(config: Config, single_client: bool, ranks: Ranks) -> None:
+    """UserError if nothing of this could work here."""
+    vendor = MPI.get_vendor()[0]
+    if single_client:
+        raise UserError(f"{FLAG}: --method {config.method} has one client, and ends with it.")
+    if config.reduce in ("hierarchical", "measure"):
+        raise UserError(
+            f"{FLAG}: hierarchical sums are in memory that a rank would take with it; leave out "
+            f"--reduce {config.reduce}, or use --reduce flat."
+        )
+    if vendor != "Open MPI":
+        raise UserError(
+            f"{FLAG} needs Open MPI 5 and its mpirun --with-ft ulfm, but this Python's MPI library "
+            f"is {vendor}: use an environment with Open MPI (./launch/local.sh --mpi openmpi), or "
+            "leave it out."
+        )
+    if ranks.size < 3:
+        raise UserError(f"{FLAG}: on {ranks.size} rank(s) nobody could go on; use 3 or more.")
+    if not launcher.survives_failures():
+        raise UserError(
+            f"{FLAG} needs mpirun --with-ft ulfm -n {ranks.size} ...; without it Open MPI ends the "
+            "job when a rank dies."
+        )
+
+
+def refuse_method(method: Method) -> None:
+    """UserError for a method of the user's own whose weights we would not know how to scale."""
+    says_how = type(method).lose is not base.Method.lose
+    if not says_how and any(abs(np.sum(w) - 1) > 1e-6 for w in method.state().values()):
+        raise UserError(
+            f"{FLAG}: the state of --method {method.config.method} is not of weights that sum to "
+            "one, so it has to say how it goes on without some clients (Method.lose)."
+        )

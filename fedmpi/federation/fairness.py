@@ -1,0 +1,86 @@
+"""What people in fairness ask for beside the risks: rates by attribute, and their differences.
+
+From confusion counts alone, so nothing leaves a rank for it but the sums that evaluation takes
+anyway. The names are fairlearn's, and so are the definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fedmpi.data.dataset import Dataset
+    from fedmpi.data.options import DataOptions
+
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+DIFFERENCES = ("demographic_parity_difference", "equalized_odds_difference")
+
+
+def fairness_of(
+    dataset: Dataset,
+    options: DataOptions,
+    groups: tuple[str, ...],
+    classes: Sequence[str],
+    confusion: np.ndarray,
+) -> dict | None:
+    """Rates by the dataset's attribute, from its groups' confusion; None where there are none.
+
+    They are about saying yes, so there have to be two classes, of which the second is the yes.
+    """
+    known = dataset.attribute(groups, options)
+    if known is None or len(classes) != 2:
+        return None
+    name, value_of_group = known
+    counts = by_value(value_of_group, confusion)
+    return {"attribute": name, "positive": classes[1]} | rates(counts)
+
+
+def by_value(value_of_group: Sequence[str], confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Confusion summed over the groups that have the same value, in the order of their names."""
+    values = sorted(set(value_of_group))
+    return {
+        value: np.sum(
+            [table for v, table in zip(value_of_group, confusion, strict=True) if v == value],
+            axis=0,
+        )
+        for value in values
+    }
+
+
+def rates(counts: dict[str, np.ndarray]) -> dict:
+    """The rates of each value, and the largest differences between two values.
+
+    A rate without rows to count is NaN, and takes no part in the differences. Equalized odds is
+    the larger of the differences in the true and in the false positive rate.
+    """
+    values = {value: _rates_of(table) for value, table in counts.items()}
+    spread = {rate: _spread([v[rate] for v in values.values()]) for rate in RATES}
+    odds = [spread["true_positive_rate"], spread["false_positive_rate"]]
+    return {
+        "values": values,
+        "demographic_parity_difference": spread["selection_rate"],
+        "equalized_odds_difference": float("nan") if np.isnan(odds).any() else max(odds),
+    }
+
+
+def _rates_of(table: np.ndarray) -> dict:
+    (_, false_yes), (false_no, true_yes) = table = np.asarray(table)
+    no, yes = table.sum(axis=1)
+    return {
+        "n_test": int(no + yes),
+        "selection_rate": _share(false_yes + true_yes, no + yes),
+        "true_positive_rate": _share(true_yes, false_no + true_yes),
+        "false_positive_rate": _share(false_yes, no),
+    }
+
+
+def _share(part: int, whole: int) -> float:
+    return float(part / whole) if whole else float("nan")
+
+
+def _spread(numbers: list[float]) -> float:
+    known = [x for x in numbers if not np.isnan(x)]
+    return float(max(known) - min(known)) if len(known) > 1 else float("nan")

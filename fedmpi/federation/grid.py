@@ -1,0 +1,339 @@
+"""Many runs in one launch: what is finished is skipped, what was cut off goes on.
+
+Starting the ranks is paid once. Each run has the ranks that it can use, and the others sleep; with
+`at_once` the ranks are split into teams, which share the runs among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedmpi import data as datasets
+from fedmpi.data.options import options_from
+from fedmpi.data.prepare import prepare
+from fedmpi.errors import UserError
+from fedmpi.federation.assignment import assign_clients
+from fedmpi.mpi import signals
+from fedmpi.mpi.command import command_line, without_force
+from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
+from fedmpi.run.config import Config
+from fedmpi.run.display import Progress, at_terminal, say
+from fedmpi.run.folder import RunFolder
+from fedmpi.run.record import Record, read_record
+
+FAILED = "failed.json"
+LINE_EVERY = 60.0
+
+
+@dataclass
+class Plan:
+    """A run of the grid, and how it stands."""
+
+    config: Config
+    title: str
+    finished: bool = False
+    failure: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.output)
+
+    @property
+    def passes(self) -> float:
+        """What it costs, in passes over the rows: a guess, for shares and for the time left."""
+        c = self.config
+        return c.rounds * (c.local_epochs + 0.3 if c.local_epochs else 1.0)
+
+    def record(self) -> Record | None:
+        """What the run left, once it is finished."""
+        return read_record(self.folder) if self.finished else None
+
+
+def look(plan: Plan) -> None:
+    """See what of `plan` is on the disk.
+
+    A run of another configuration in its place is refused, unless that has failed: then this one
+    takes its place.
+    """
+    c, plan.failure = plan.config, None
+    if c.force:
+        return
+    failed = _read(plan.folder / FAILED)
+    plan.finished = RunFolder(plan.folder).finished(c.science()) is not None
+    checkpoint, result = (plan.folder / name for name in ("checkpoint.pt", "result.json"))
+    if not plan.finished and (checkpoint.exists() or result.exists()):
+        ours = json.loads(json.dumps(c.science()))
+        there = _read(plan.folder / "config.json").get("science", {})
+        what = ", ".join(
+            f"{name} {there.get(name)}, not {ours[name]}"
+            for name in ours
+            if there.get(name) != ours[name]
+        )
+        if what and not failed:
+            state = "a finished" if result.exists() else "an unfinished"
+            raise UserError(
+                f"{plan.folder} holds {state} run of another configuration ({what}): give another "
+                "--output, or --force to replace it."
+            )
+        c.force = bool(what)
+        c.resume = not what
+    if not plan.finished:
+        plan.failure = failed.get("why")
+
+
+def _read(path: Path) -> dict:
+    """A JSON file, empty if it is not there or not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return {}
+
+
+def run_grid(
+    world: Ranks,
+    plans: list[Plan],
+    kind: str = "auto",
+    at_once: int = 1,
+    after: Callable[[], None] = lambda: None,
+) -> None:
+    """Run what is not finished of `plans`, which every rank has; the server's are brought up to
+    date. `after` is called on the server when one of its own runs is over.
+
+    A run that fails in a way that all its ranks agree on (it diverged, or the data do not allow
+    it) is noted in its folder, and tried again by the next launch. A signal stops the runs that are
+    under way at a checkpoint, and the grid with them; to one rank alone, those of its team.
+    """
+    waiting = [plan for plan in plans if not plan.finished]
+    for plan in waiting:
+        plan.failure = None
+    teams = min(at_once, world.size, max(1, len(waiting)))
+    number = world.rank * teams // world.size
+    team = world if teams == 1 else world.team(number)
+    team.stall_timeout = math.inf
+    shares = assign_clients(np.array([plan.passes for plan in waiting]), teams) if waiting else []
+    if teams > 1:
+        world.on_server(lambda: prepare_all(waiting))
+    stopped = False
+    if waiting:
+        # torch with it, now that the command line is known to be good
+        importlib.import_module(
+            "fedmpi.federation.announce" if team.is_server else "fedmpi.federation.job"
+        )
+
+        gc.freeze()  # what is imported stays: no need to go through it after every run
+        signals.wait_for_the_round()  # also on the ranks that a run leaves out
+        progress = GridProgress(kind if world.is_server else "none", plans, teams)
+        members = Members(team)
+        for i in shares[number]:
+            plan = waiting[i]
+            if team.is_server:
+                progress.begin(plan)
+            stopped = run_one(members, plan, progress)
+            if stopped:
+                break
+            if world.is_server:
+                progress.end(plan)
+                after()
+        if world.is_server:
+            progress.close()
+    world.stall_timeout = math.inf
+    world.meet()  # the other teams
+    if world.is_server:
+        for plan in waiting:
+            plan.config.force = False  # it has been
+            look(plan)
+    asked = world.gather(stopped)
+    line = world.on_server(lambda: how_to_go_on(plans, world.size) if any(asked or ()) else None)
+    if line:
+        raise Stopped(line)
+
+
+def how_to_go_on(plans: list[Plan], ranks: int) -> str:
+    """The last line of a grid that was asked to stop."""
+    by = signal.name if (signal := signals.asked()) else "a signal to another rank"
+    finished = sum(plan.finished for plan in plans)
+    return (
+        f"stopped by {by} with {finished} of {len(plans)} runs finished; those under way are "
+        f"saved. Go on with: {without_force(command_line(ranks))}"
+    )
+
+
+def prepare_all(plans: list[Plan]) -> None:
+    """Prepare the data before several teams would, each."""
+    for plan in plans:
+        c = plan.config
+        prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c))
+
+
+def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:
+    """One run, on the ranks of the team that it can use; the others wait. Was it asked to stop?"""
+    from fedmpi.federation.job import Job
+
+    c, why, stopped = plan.config, None, False
+    c.progress = "none"  # of its own
+    ranks = members.first(c)
+    if ranks:
+        try:
+            Job(ranks, c, progress).run()
+        except Stopped:
+            stopped = True
+        except AgreedError as error:
+            why = str(error)
+    # Theta, rows and history of this run go before those of the next one come.
+    gc.collect()
+    members.team.stall_timeout = math.inf
+    plan.failure, stopped = members.team.bcast((why, stopped))
+    plan.finished = plan.failure is None and not stopped
+    if members.team.is_server:
+        note_failure(plan)
+    return stopped
+
+
+def note_failure(plan: Plan) -> None:
+    """Keep why a run failed in its folder, or forget it."""
+    if plan.failure is None:
+        (plan.folder / FAILED).unlink(missing_ok=True)
+        return
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    keep = {"why": plan.failure, "title": plan.title, "science": plan.config.science()}
+    RunFolder(plan.folder).write_json(FAILED, keep)
+
+
+class Members:
+    """The ranks of a team by number: a run with K clients can use K + 1 of them."""
+
+    def __init__(self, team: Ranks) -> None:
+        self.team = team
+        self._made: dict[int, Ranks | None] = {}
+
+    def first(self, config: Config) -> Ranks | None:
+        """The ranks for this run, the same object whenever they are as many; None on the others."""
+        number = min(self.team.size, config.clients + 1)
+        if number not in self._made:  # a communicator is made once: MPI has only so many
+            self._made[number] = self.team.first(number)
+        return self._made[number]
+
+
+class GridProgress(Progress):
+    """One bar, or a line now and then, over all runs; with the time left.
+
+    Time is counted in passes over the rows until a method has been measured, by its own runs of
+    this launch or of earlier ones.
+    """
+
+    def __init__(self, kind: str, plans: list[Plan], teams: int = 1) -> None:
+        if kind == "auto":
+            kind = "bar" if at_terminal() else "lines"
+        self.kind, self.plans, self.teams = kind, plans, teams
+        self.began = self.line_at = self.run_began = time.perf_counter()
+        self.seconds_a_pass: dict[str, list[float]] = {}
+        for plan in (
+            plans if kind != "none" else ()
+        ):  # the others may not even see the server's disk
+            record = plan.record()
+            if record:
+                self._learn(plan, record.result["seconds"])
+        self.current: Plan | None = None
+        self.share_done = 0.0
+        self.bar = None
+        if kind == "bar":
+            from tqdm import tqdm
+
+            self.bar = tqdm(
+                total=len(plans),
+                unit="run",
+                ncols=100,
+                file=sys.stderr,
+                bar_format="{desc} |{bar:20}| {elapsed}{postfix}",
+            )
+
+    def begin(self, plan: Plan) -> None:
+        """`plan` is about to run."""
+        self.current, self.share_done, self.run_began = plan, 0.0, time.perf_counter()
+        self.line_at = self.run_began
+        self._show(plan, f"begins{' again, at its checkpoint' if plan.config.resume else ''}")
+
+    def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
+        """Round `t` of the current run is done."""
+        assert self.current
+        self.share_done = t / self.current.config.rounds
+        now = time.perf_counter()
+        if now - self.line_at > (0.5 if self.bar is not None else LINE_EVERY):
+            self.line_at = now
+            worst = f", {self._worst(groups, risks)}" if risks is not None else ""
+            self._show(self.current, f"round {t}/{self.current.config.rounds}{worst}")
+
+    def end(self, plan: Plan) -> None:
+        """`plan` is over, one way or the other."""
+        self.current, seconds = None, time.perf_counter() - self.run_began
+        record = plan.record()
+        if record:
+            self._learn(plan, record.result["seconds"])
+            worst = f"worst {record.result['worst_risk']:.4f} ({record.result['worst_group']})"
+            self._show(plan, f"{worst}, {duration(seconds)}", done=True)
+        else:
+            self._show(plan, f"FAILED: {plan.failure}", done=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def seconds_left(self) -> float | None:
+        """An estimate, or None as long as nothing was measured."""
+        everything = [pace for paces in self.seconds_a_pass.values() for pace in paces]
+        if self.current and self.share_done > 0:
+            here = time.perf_counter() - self.run_began
+            everything.append(here / (self.share_done * self.current.passes))
+        if not everything:
+            return None
+        left = 0.0
+        for plan in self.plans:
+            if plan.finished or plan.failure:
+                continue
+            paces = self.seconds_a_pass.get(plan.config.method) or everything
+            share = 1 - self.share_done if plan is self.current else 1.0
+            left += share * plan.passes * float(np.mean(paces))
+        return left / self.teams
+
+    def _learn(self, plan: Plan, seconds: float) -> None:
+        self.seconds_a_pass.setdefault(plan.config.method, []).append(seconds / plan.passes)
+
+    def _look_at_others(self) -> None:
+        """What the other teams have finished is on the disk; all is looked at again at the end."""
+        for plan in self.plans:
+            if not (plan.finished or plan is self.current or plan.config.force):
+                plan.finished = (plan.folder / "result.json").exists()
+
+    def _show(self, plan: Plan, what: str, done: bool = False) -> None:
+        if self.teams > 1:
+            self._look_at_others()
+        over = sum(p.finished or p.failure is not None for p in self.plans)
+        seconds = self.seconds_left()
+        left = f"about {duration(seconds)} left" if seconds is not None else "time left unknown"
+        line = f"[{over}/{len(self.plans)}] {plan.title}: {what}"
+        if self.bar is not None:
+            if done:
+                self.bar.write(line)
+            self.bar.n = over
+            self.bar.set_description_str(f"[{over}/{len(self.plans)}] {plan.title}", refresh=False)
+            self.bar.set_postfix_str(left)
+        elif self.kind == "lines":
+            say(f"{line}; {left}")
+
+
+def duration(seconds: float) -> str:
+    """For people: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

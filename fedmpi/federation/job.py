@@ -1,0 +1,401 @@
+"""One training run from start to end, on every rank of a job."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+
+from fedmpi import methods, models
+from fedmpi.data.hosts import prepare_on_every_host
+from fedmpi.errors import UserError
+from fedmpi.federation.assignment import spread_rows
+from fedmpi.federation.clients import Clients, Rows
+from fedmpi.federation.evaluation import Scores, evaluate
+from fedmpi.federation.exchange import Exchange
+from fedmpi.federation.rounds import Training
+from fedmpi.models.flat import FlatModel, Sums
+from fedmpi.models.losses import LOSSES
+from fedmpi.mpi import signals
+from fedmpi.mpi.allreduce import Flat, Hierarchical, hierarchical, room, seconds_of_a_sum
+from fedmpi.mpi.placement import Placement, here
+from fedmpi.mpi.ranks import AgreedError, Ranks
+from fedmpi.run.config import Config
+
+if TYPE_CHECKING:
+    from fedmpi.data.owners import Holdings
+    from fedmpi.data.store import Prepared
+    from fedmpi.federation.announce import Desk
+    from fedmpi.federation.failures import Losses, Survivors
+    from fedmpi.federation.server import Server
+    from fedmpi.run.display import Progress
+
+T = TypeVar("T")
+
+
+class Job:
+    """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
+
+    prepared: Prepared | Holdings
+    desk: Desk | None = None
+    """On the server."""
+    server: Server | None = None
+    survivors: Survivors | None = None
+    losses: Losses
+    """On the server, where ranks may be lost."""
+    reduction: Flat | Hierarchical | None = None
+
+    def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
+        """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
+        self.ranks, self.config = ranks, config
+        self.method = methods.find(config.method)(config)
+        self.loss = LOSSES[config.loss]
+        # What not all ranks need is imported where it is needed: 41 of them start at once.
+        if ranks.is_server:
+            from fedmpi.federation.announce import Desk
+
+            self.desk = Desk(ranks, config, self.method, progress)
+        if config.on_client_failure == "continue":
+            from fedmpi.federation.failures import Survivors
+
+            self.survivors = Survivors(ranks)
+        self.owners_apart = config.dataset.endswith("/")
+        self.began_with = ranks.size
+
+    def run(self) -> dict | None:
+        """Prepare, train, evaluate, save."""
+        try:
+            training = self.begin()
+            training.run()
+            result = self.finish(training)
+            self._free()
+            return result
+        except AgreedError:
+            self._free()
+            raise
+        finally:
+            if self.desk:
+                self.desk.folder.release()
+
+    def _free(self) -> None:
+        """Give back what MPI has lent, all ranks together: a grid has many runs in one launch."""
+        if self.reduction:
+            self.model.drop_sums()
+            self.reduction.free()
+            self.reduction = None
+
+    def begin(self) -> Training:
+        """All that comes before the first round; every rank leaves it at the same time."""
+        self._prepare()
+        self._share_rows()
+        self._build()
+        signals.wait_for_the_round()
+        done = self._start()
+        self.ranks.stall_timeout = self.config.stall_timeout
+        self.ranks.meet()
+        self._bytes_before = self.ranks.bytes_handed
+        if self.desk:
+            self.desk.start_clock()
+        c = self.config
+        mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
+        if not self.survivors:
+            return Training(*mine, c.rounds, c.eval_every, done)
+        from fedmpi.federation.failures import SurvivingTraining
+
+        return SurvivingTraining(
+            *mine,
+            c.rounds,
+            c.eval_every,
+            done,
+            survivors=self.survivors,
+            go_on_without=self.go_on_without,
+        )
+
+    def _on_desk(self, work: Callable[[Desk], T]) -> T:
+        """The value of `work` at the server's desk, on every rank."""
+
+        def at_desk() -> T:
+            assert self.desk
+            return work(self.desk)
+
+        return self.ranks.on_server(at_desk)
+
+    def _prepare(self) -> None:
+        """Get the data ready and decide who holds what. Users' errors end here."""
+        c = self.config
+        self.ranks.on_server(lambda: check_device(c, self.ranks))
+        self.device = pick_device(c.device, self.ranks)
+        if self.owners_apart:
+            from fedmpi.data.owners import fingerprint, hold
+
+            c.data = c.data or fingerprint(self.ranks, c)
+            self.prepared = hold(self.ranks, c)
+        else:
+            self.prepared = prepare_on_every_host(self.ranks, c)
+        if self.prepared.clients and not self.method.single_client:
+            self._count_owners(len(self.prepared.clients))
+        speeds = self._speeds() if c.balance == "speed" else None
+        c.micro_batch = self._on_desk(lambda desk: desk.plan(self.prepared, speeds))
+
+    def _speeds(self) -> list[float] | None:
+        """Of the client ranks; of the run that is resumed, if it had as many."""
+        if known := self._on_desk(lambda desk: desk.speeds_before()):
+            return known
+        from fedmpi.federation.speed import rows_per_second
+
+        shape, mine = self.prepared.array("train_x").shape[1:], 0.0
+        if self.ranks.rank in self.ranks.client_ranks:
+            mine = rows_per_second(self.config, shape, len(self.prepared.classes), self.device)
+        measured = self.ranks.gather(mine)
+        return measured and [measured[rank] for rank in self.ranks.client_ranks]
+
+    def _count_owners(self, owners: int) -> None:
+        """The data say how many clients there are; the user may only agree."""
+        if self.config.clients not in (None, owners):
+            raise AgreedError(
+                f"--clients {self.config.clients}, but the rows have {owners} owners: leave "
+                "--clients out."
+            )
+        self.config.clients = owners
+
+    def _share_rows(self) -> None:
+        """Tell each rank its own clients and rows; of the others it learns the total alone."""
+        parts: list[tuple] = []
+        total, groups = 0, len(self.prepared.groups)
+        if self.desk:
+            deal = self.desk.deal
+            total = deal.partition.total
+            for mine, rows in zip(deal.assignment, deal.rows, strict=True):
+                parts.append((mine, deal.partition.counts[:, mine].T, *rows))
+            if self.ranks.size > 1:
+                nobody = np.empty(0, dtype=np.int64)
+                parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
+        self.total_rows: int = self.ranks.bcast(total)
+        mine = self.ranks.comm.scatter(parts or None)
+        self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine
+
+    def _build(self) -> None:
+        """The model, this rank's clients, its end of the exchange, and the server."""
+        c = self.config
+        torch.set_num_threads(self.ranks.threads)
+        self.dtype = getattr(torch, c.dtype)
+        row_shape = self.prepared.array("train_x").shape[1:]
+        module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
+        # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
+        scalars, scale = self.method.scalars + 1, self.prepared.scale
+        shared = self._shared_sums(sum(p.numel() for p in module.parameters()) + scalars)
+        buffer = shared.buffer if shared else None
+        sums: Sums | None = "device" if c.cuda_aware else None
+        self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer, sums)
+        self.reduction = shared or Flat(self.ranks, self.model.buffer)
+        self.clients = None
+        if len(self.my_clients):
+            rows = self._load("train", self.my_rows)
+            numbers, counts = self.my_clients, self.my_counts
+            assert c.micro_batch
+            self.clients = Clients(
+                numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
+            )
+            if not c.local_epochs:
+                self.clients.merge_equal_rows()
+        self.exchange = self._exchange()
+        if self.desk:
+            self.server = self.desk.sit_down(self.model, self.exchange)
+
+    def _shared_sums(self, length: int) -> Hierarchical | None:
+        """The memory in which the ranks of a host sum their changes of theta, if they do."""
+        dtype = self.config.dtype
+        rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
+        wanted = "flat" if self.survivors else self.config.reduce
+        kind = self._on_desk(lambda desk: desk.choose_reduction(wanted, rooms or []))
+        if kind == "flat":
+            return None
+        shared = hierarchical(self.ranks, length, dtype)
+        if self.desk and not shared:
+            self.desk.notes.append("sums are flat: MPI gave no window of shared memory")
+        if shared and kind == "measure" and not self._is_faster(shared):
+            shared.free()
+            return None
+        return shared
+
+    def _is_faster(self, shared: Hierarchical) -> bool:
+        """Than flat sums, as measured now; the server keeps the seconds."""
+        seconds = seconds_of_a_sum(self.ranks, shared)
+        if self.desk:
+            self.desk.sums = seconds
+        return seconds["hierarchical"] <= seconds["flat"]
+
+    def _exchange(self) -> Exchange:
+        assert self.reduction
+        of_server: tuple = ()
+        if self.desk:
+            first = self.ranks.client_ranks[0]
+            assignment = self.desk.deal.assignment
+            hosted = [assignment[n - first] for n in self.ranks.numbers[first:]]
+            of_server = self.desk.deal.partition.counts, hosted
+        return Exchange(
+            self.ranks,
+            self.method,
+            self.model,
+            self.reduction,
+            self.prepared.groups,
+            len(self.my_clients),
+            self.total_rows,
+            *of_server,
+        )
+
+    def _load(self, split: str, rows: np.ndarray) -> Rows:
+        """This rank's own rows, copied out of the mapped files; bytes stay bytes."""
+
+        def copy(part: str) -> torch.Tensor:
+            return torch.from_numpy(self.prepared.take(f"{split}_{part}", rows))
+
+        x = copy("x")
+        return Rows(
+            x.to(self.device, x.dtype if self.prepared.scale else self.dtype),
+            copy("y").to(self.device, torch.int64),
+            copy("group").to(self.device, torch.int64),
+        )
+
+    def _start(self) -> int:
+        """Begin afresh, or at the checkpoint; the number of rounds that are done."""
+
+        def start(desk: Desk) -> int:
+            assert self.reduction
+            self.method.start(desk.deal.partition.counts)
+            placement = Placement(places or [])
+            if self.survivors:
+                from fedmpi.federation.failures import Losses, refuse_method
+
+                refuse_method(self.method)
+                self.losses = Losses(
+                    desk.deal, desk.lost, desk.folder, placement, self.config.rounds
+                )
+            done = desk.resume() if self.config.resume else 0
+            desk.announce(placement, str(self.device), self.reduction.kind, done)
+            return done
+
+        places = self.ranks.gather(here(self.ranks.host, self.device))
+        done = self._on_desk(start)
+        self._bcast_theta()
+        return done
+
+    def _bcast_theta(self) -> None:
+        """The server's theta, on every rank."""
+        theta = self.model.theta.detach().cpu().numpy()
+        if self.survivors:
+            theta = theta.copy()  # a message that a death cut off may still be written
+        self.ranks.wait(self.ranks.Ibcast(theta))
+        self.model.theta.copy_(torch.from_numpy(theta))
+
+    def finish(self, training: Training) -> dict | None:
+        """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
+        seconds = self.server.seconds if self.server else 0.0
+        handed = self.ranks.bytes_handed - self._bytes_before
+        bytes_per_round = handed / max(1, training.rounds - training.done)
+        last_theta = self.model.theta.clone() if self.server or self.survivors else None
+        scored = self._together(lambda: self._score_both(bytes_per_round), last_theta)
+        last, mean, by_rank = scored
+
+        def save(desk: Desk) -> None:
+            assert by_rank and last_theta is not None
+            costs = {
+                "seconds": seconds,
+                "seconds_per_round": seconds / self.config.rounds,
+                "bytes_per_round": max(b for b, _ in by_rank),
+                "peak_rss_mb": max(r for _, r in by_rank),
+            }
+            desk.save(last, mean, last_theta, costs)
+
+        self._together(lambda: self._on_desk(save))
+        return self.desk.result if self.desk else None
+
+    def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
+        """The last theta and the mean theta on the test rows, and what each rank needed."""
+        rows = self._test_rows()
+        last = self._score(rows)
+        if self.server:
+            self.model.theta.copy_(self.server.theta_mean)
+        self._bcast_theta()
+        mean = self._score(rows)
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return last, mean, self.ranks.gather((bytes_per_round, rss))
+
+    def _together(self, work: Callable[[], T], theta: torch.Tensor | None = None) -> T:
+        """`work` after the rounds; again, and at `theta`, if a rank dies in it."""
+        if not self.survivors:
+            return work()
+
+        def again(ranks: list[int]) -> None:
+            if theta is not None:
+                self.model.theta.copy_(theta)
+            if self.desk:
+                self.losses.note(ranks, self.config.rounds + 1)
+
+        return self.survivors.together(work, again)
+
+    def go_on_without(self, ranks: list[int], t: int) -> Exchange:
+        """Take the clients of these ranks out of the run, from round `t` on; on every rank.
+
+        The ranks that are left learn of it the number of rows that are left.
+        """
+        rows = np.array([self.total_rows])
+        if self.desk:
+            self.losses.note(ranks, t)
+            if t <= self.config.rounds:
+                self.method.lose(self.desk.deal.partition.counts)
+            rows[0] = self.desk.deal.partition.total
+        self.ranks.wait(self.ranks.Ibcast(rows))
+        self.total_rows = int(rows[0])
+        self.reduction = Flat(self.ranks, self.model.buffer)  # which is another one by now
+        self.exchange = self._exchange()
+        if self.server:
+            self.server.exchange = self.exchange
+        return self.exchange
+
+    def _test_rows(self) -> Rows | None:
+        """This rank's even share of the test rows; those of a fold are training rows."""
+        if self.ranks.size < self.began_with and not self.owners_apart:
+            self._deal_test_rows_again()
+        if self.ranks.rank not in self.ranks.client_ranks:
+            return None
+        return self._load("train" if self.config.fold else "test", self.my_test_rows)
+
+    def _deal_test_rows_again(self) -> None:
+        """Spread the test rows over the client ranks that are left: they are on every host."""
+        parts = None
+        if self.desk:
+            rows = np.concatenate([test for _, test in self.desk.deal.rows])
+            blocks = spread_rows(len(rows), len(self.ranks.client_ranks))
+            parts = [rows[:0], *(rows[block] for block in blocks)]
+        self.my_test_rows = self.ranks.comm.scatter(parts)
+
+    def _score(self, rows: Rows | None) -> Scores:
+        groups, classes = len(self.prepared.groups), len(self.prepared.classes)
+        micro_batch = self.config.micro_batch
+        assert micro_batch
+        return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)
+
+
+def check_device(config: Config, ranks: Ranks) -> None:
+    """UserError if the device that is asked for is not there."""
+    device = pick_device(config.device, ranks)
+    if config.cuda_aware and device.type == "cpu":
+        raise UserError(
+            f"--cuda-aware, but {ranks.host} has no GPU that torch can use: leave it out."
+        )
+
+
+def pick_device(wanted: str, ranks: Ranks) -> torch.device:
+    """The GPU of this rank's place on the node, or the CPU."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "cuda" and not gpus:
+        raise UserError(
+            f"--device cuda, but {ranks.host} has no GPU that torch can use: use --device cpu."
+        )
+    if wanted == "cpu" or not gpus:
+        return torch.device("cpu")
+    return torch.device("cuda", ranks.local_rank % gpus)

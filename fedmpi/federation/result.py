@@ -1,0 +1,72 @@
+"""What result.json says of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedmpi.data.partition import Partition
+from fedmpi.federation.evaluation import Scores
+from fedmpi.methods.method import Method
+from fedmpi.run.config import Config
+
+MANY = 100
+"""More client weights than this are kept in weights.npz only."""
+
+
+def result_of(
+    config: Config,
+    method: Method,
+    partition: Partition,
+    scores: Scores,
+    last: Scores,
+    costs: dict,
+    fairness: dict | None = None,
+) -> dict:
+    """The figures of a finished run; `scores` are of the model that the method reports.
+
+    Average is the mean over the groups, each counted once. Groups without test rows have no risk,
+    and no part in worst, best and average.
+    """
+    tested = scores.rows > 0
+    risk, accuracy = scores.risk[tested], scores.accuracy[tested]
+    names = np.array(partition.groups)[tested]
+    result = {
+        "method": config.method,
+        "dataset": config.dataset,
+        "setting": config.setting,
+        "clients": config.clients,
+        "rounds": config.rounds,
+        "seed": config.seed,
+        "model": "averaged" if method.averages_theta else "last",
+        "groups": _groups(method, partition, scores, last),
+        "worst_group": str(names[np.argmax(risk)]),
+        "worst_risk": float(risk.max()),
+        "best_risk": float(risk.min()),
+        "average_risk": float(risk.mean()),
+        "worst_accuracy": float(accuracy.min()),
+        "best_accuracy": float(accuracy.max()),
+        "average_accuracy": float(accuracy.mean()),
+        "fairness": fairness,
+        **costs,
+    }
+    weights = method.client_weights()
+    if weights is not None and weights.size <= MANY:
+        result["client_weights"] = weights.tolist()
+    return result
+
+
+def _groups(method: Method, partition: Partition, scores: Scores, last: Scores) -> dict:
+    weights = method.group_weights()
+    return {
+        name: {
+            "n_train": int(partition.group_sizes[a]),
+            "n_test": int(scores.rows[a]),
+            "risk": float(scores.risk[a]),
+            "accuracy": float(scores.accuracy[a]),
+            "weight": float(weights[a]) if weights is not None else None,
+            "risk_last": float(last.risk[a]),
+            "accuracy_last": float(last.accuracy[a]),
+            "confusion": scores.confusion[a].tolist(),
+        }
+        for a, name in enumerate(partition.groups)
+    }

@@ -1,0 +1,225 @@
+"""What rank 0 keeps of a run: the mean of theta, the history, the checkpoints."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import time
+
+import numpy as np
+import torch
+
+from fedmpi.data.partition import Partition
+from fedmpi.errors import UserError
+from fedmpi.federation.exchange import Exchange
+from fedmpi.federation.result import MANY
+from fedmpi.methods.method import Method
+from fedmpi.models.flat import FlatModel
+from fedmpi.mpi import command, signals
+from fedmpi.run import checkpoint
+from fedmpi.run.config import Config
+from fedmpi.run.display import Progress, warn
+from fedmpi.run.folder import RunFolder
+from fedmpi.run.journal import Journal
+
+HISTORY_EVERY = 5.0
+WEIGHTS = "weights.bin"
+"""What weights.npz is made of when the run is done."""
+
+
+class Server:
+    """The averaged model and the record of the run; no training rows."""
+
+    def __init__(
+        self,
+        config: Config,
+        method: Method,
+        model: FlatModel,
+        exchange: Exchange,
+        folder: RunFolder,
+        partition: Partition,
+        lost: list[dict] | None = None,
+    ) -> None:
+        self.config, self.method, self.model = config, method, model
+        self.exchange, self.folder, self.groups = exchange, folder, partition.groups
+        self.partition_digest, self.science = partition.digest(), config.science()
+        # In float64, because a running mean of thousands of float32 vectors loses digits.
+        self.theta_mean = torch.zeros(model.size, dtype=torch.float64)
+        self.history = Journal(folder.path / "history.csv")
+        self.client_weights = Journal(folder.path / WEIGHTS)
+        """Where the method weighs clients or cells, for each row: the round, then the weights."""
+        size = model.size * (model.theta.element_size() + self.theta_mean.element_size())
+        self.schedule = checkpoint.Schedule(config.checkpoint_every, size / checkpoint.SLOW_DISK)
+        self.saved: list[int] = []
+        """The rounds of the checkpoints that were written."""
+        self.measured: dict[str, float] = {}
+        """What was measured or chosen at the start: kept in config.json and in checkpoints."""
+        self.seconds_before = 0.0
+        self.lost: list[dict] = [] if lost is None else lost
+        """The client ranks that the run went on without (failures.py)."""
+
+    def start_clock(self) -> None:
+        """The rounds begin now."""
+        self.began = self.row_began = self.history_kept = time.perf_counter()
+        self.rounds_in_row = 0
+        self.schedule.start()
+        self.progress = Progress(self.config.progress, self.config.rounds)
+
+    @property
+    def seconds(self) -> float:
+        """Time in the rounds, also before a resume."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def end_round(self, t: int, split: tuple[float, float] | None) -> None:
+        """Take theta^t into the mean; where the round was evaluated, write the history's row."""
+        self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / t)
+        self.rounds_in_row += 1
+        if split:
+            self.add_row(t, *split)
+        risks = self.exchange.group_risks
+        self.progress.update(t, self.groups, risks)
+        stops = self.exchange.asked_to_stop  # and then there will be one
+        if t < self.config.rounds and not stops and self.schedule.due(t):
+            self.save_checkpoint(t)
+
+    def add_row(self, t: int, mean_compute: float, longest_compute: float) -> None:
+        """One row of history.csv; the time split is per round, over the rounds since the last row.
+
+        `wait` is what the mean client rank waits for the slowest one, `exchange` is what is left
+        of the round when the slowest one has computed.
+        """
+        now, n = time.perf_counter(), self.rounds_in_row
+        wall, self.row_began, self.rounds_in_row = now - self.row_began, now, 0
+        risks = self.exchange.group_risks
+        weights = self.method.group_weights()
+        assert risks is not None
+        row: dict = {"round": t, "seconds": round(self.seconds, 4)}
+        row |= {f"risk/{g}": float(r) for g, r in zip(self.groups, risks, strict=True)}
+        if weights is not None:
+            row |= {f"weight/{g}": float(w) for g, w in zip(self.groups, weights, strict=True)}
+        row |= self.add_client_weights(t)
+        risks = risks[~np.isnan(risks)]  # a group that lost all its rows has none
+        row |= {"worst": float(risks.max()), "best": float(risks.min())}
+        row |= {"average": float(risks.mean())}
+        row |= {
+            "compute": round(mean_compute / n, 6),
+            "exchange": round(max(0.0, wall - longest_compute) / n, 6),
+            "wait": round((longest_compute - mean_compute) / n, 6),
+        }
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(row))
+        if not self.history:
+            writer.writeheader()
+        writer.writerow(row)
+        self.history.add(text.getvalue().encode())
+        if now - self.history_kept > HISTORY_EVERY:
+            self.keep_history()
+
+    def add_client_weights(self, t: int) -> dict[str, float]:
+        """Keep the weights of clients or cells; few of them are columns of history.csv as well."""
+        weights = self.method.client_weights()
+        if weights is None:
+            return {}
+        self.client_weights.add(np.append(float(t), weights).tobytes())
+        if weights.size > MANY:
+            return {}
+        named = [
+            (
+                f"weight/client {k}"
+                if weights.ndim == 1
+                else f"weight/{self.groups[a[0]]}/client {k}"
+            )
+            for k, *a in np.ndindex(weights.shape)
+        ]
+        return dict(zip(named, weights.ravel().tolist(), strict=True))
+
+    def keep_history(self) -> None:
+        """Write the rows of history.csv that are new, and the weights that go with them."""
+        self.history_kept = time.perf_counter()
+        if not self.history:  # a run that diverges in its first round leaves an empty one
+            self.folder.write("history.csv", lambda file: None)
+        self.history.keep()
+        self.client_weights.keep()
+
+    def finish_history(self) -> None:
+        """The run is at its end: write what is left, and the weights of clients as one archive."""
+        self.keep_history()
+        weights = self.method.client_weights()
+        if weights is not None:
+            shape = weights.shape
+            table = np.fromfile(self.client_weights.path).reshape(-1, 1 + math.prod(shape))
+            weights = table[:, 1:].reshape(-1, *shape)
+            self.folder.write_npz("weights.npz", round=table[:, 0].astype(int), weights=weights)
+
+    def save_checkpoint(self, t: int) -> None:
+        """Write all that the rest of the run depends on."""
+        began = time.perf_counter()
+        self.keep_history()
+        state = {
+            "round": t,
+            "seconds": self.seconds,
+            "theta": self.model.theta.detach().cpu(),
+            "theta_mean": self.theta_mean,
+            "method": {k: torch.from_numpy(np.array(v)) for k, v in self.method.state().items()},
+            "history": self.history.mark(),
+            "client_weights": self.client_weights.mark(),
+            "science": json.dumps(self.science),
+            "partition": self.partition_digest,
+            "measured": self.measured,
+            "lost": json.dumps(self.lost),
+        }
+        checkpoint.save(self.folder, state)
+        self.saved.append(t)
+        self.schedule.wrote(time.perf_counter() - began)
+        if "checkpoint_seconds" not in self.measured:
+            self.measured["checkpoint_seconds"] = round(self.schedule.cost, 6)
+            self.folder.update_json("config.json", {"measured": self.measured})
+
+    def load_checkpoint(self) -> int:
+        """Go back to where the checkpoint stood; the number of rounds that are done."""
+        path = self.folder.path
+        state, note = checkpoint.load(path, self.science, self.partition_digest)
+        if state["round"] > self.config.rounds:
+            raise UserError(
+                f"--rounds {self.config.rounds}: the checkpoint in {path} is of round "
+                f"{state['round']} already. Give at least that many."
+            )
+        if note:
+            warn(note)
+        self.model.theta.copy_(state["theta"])
+        self.theta_mean.copy_(state["theta_mean"])
+        self.method.restore({k: v.numpy() for k, v in state["method"].items()})
+        self.seconds_before = float(state["seconds"])
+        self.measured = self.folder.read_json("config.json").get("measured", {})
+        self.measured |= state["measured"]
+        self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
+        for journal, name in ((self.history, "history"), (self.client_weights, "client_weights")):
+            if not journal.restore(state[name]):
+                warn(
+                    f"{journal.path} is not what the checkpoint of round {state['round']} saw: "
+                    "its rows until then are lost, the model is not"
+                )
+        return state["round"]
+
+    def stop(self, t: int) -> str:
+        """Save round `t`, because a signal asked to; the line that says how to go on."""
+        self.progress.close()
+        self.save_checkpoint(t)
+        signal = signals.asked()
+        by = signal.name if signal else "a signal to another rank"
+        how = command.resumed(command.command_line(self.exchange.ranks.size))
+        return f"stopped by {by} after round {t} of {self.config.rounds}, saved. Go on with: {how}"
+
+    def distrust(self, t: int) -> str:
+        """Put checkpoints of later rounds than `t` out of the way; what is left, for the user."""
+        folder = self.folder.path
+        names = (checkpoint.NEWEST, checkpoint.PREVIOUS)
+        for name, when in zip(names, reversed(self.saved), strict=False):
+            if when > t:
+                os.replace(folder / name, folder / "checkpoint-suspect.pt")
+        if any((folder / name).exists() for name in names):
+            return "The checkpoint from before stands: go on with --resume."
+        return "There is no checkpoint from before: start over."

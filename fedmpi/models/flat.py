@@ -1,0 +1,175 @@
+"""A model whose parameters are one vector, and whose gradients are another."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedmpi.models.batched_clients import Together
+from fedmpi.models.losses import GRADIENTS, Loss
+from fedmpi.models.perceptron_passes import Dense, RowWeights, layers_of
+
+Sums = Literal["host", "staged", "device"]
+"""Where MPI reads a rank's change of theta: where the CPU writes it, in a copy of what is on the
+device, or on the device itself, which takes an MPI that can (--cuda-aware)."""
+
+
+class FlatModel:
+    """theta, ONE contiguous vector that the module's parameters are views of.
+
+    `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
+    it. A backward pass adds to where the Allreduce reads (`add_gradient`), so a round of one-step
+    clients allocates nothing of theta's size.
+    """
+
+    buffer: Any
+    """What MPI sums: an array on the host, or a tensor on the device."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype,
+        device: torch.device,
+        scalars: int,
+        scale: dict[str, list[float]] | None = None,
+        buffer: np.ndarray | None = None,
+        sums: Sums | None = None,
+    ) -> None:
+        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where.
+
+        `sums` says how MPI comes to them: on a CPU they are in host memory, on another device
+        they are staged, if it is not said otherwise.
+        """
+        self.module = module.to(device=device, dtype=dtype)
+        self.scale = scale and tuple(
+            torch.tensor(scale[name], dtype=dtype, device=device)[:, None, None]
+            for name in ("mean", "std")
+        )
+        self._parameters = parameters = list(module.parameters())
+        self.size = sum(p.numel() for p in parameters)
+        self.theta = torch.empty(self.size, dtype=dtype, device=device)
+        layers = layers_of(module) or []
+        # The gradient of weights, a product that sums over rows, is the faster the longer the
+        # lines of memory that it is added to: to 512 × 91 numbers in lines of 512 by a third.
+        wide = {id(layer.weight) for layer in layers if layer.out_features > layer.in_features}
+        self._lies_across = [id(p) in wide for p in parameters]
+        for p, theta in zip(parameters, self._cut(self.theta), strict=True):
+            theta.copy_(p.data)
+            p.data = theta
+        self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
+        self.new_sums(scalars, buffer)
+        self._into_theta = [p.data for p in parameters]
+        self._dense = Dense(layers) if layers else None
+
+    def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
+        """Other memory for the change of theta and the scalars beside it: `buffer`, on the host."""
+        length, kind = self.size + scalars, self._sums_kind
+        if kind == "device":
+            self.sums = self.buffer = self.theta.new_zeros(length)
+        else:
+            if buffer is None:
+                # Pinned: the GPU copies to it and from it by itself.
+                pinned = self.theta.device.type != "cpu"
+                buffer = torch.zeros(length, dtype=self.theta.dtype, pin_memory=pinned).numpy()
+            self.buffer = buffer
+            self._host_sums = torch.from_numpy(buffer)
+            self.sums = self._host_sums if kind == "host" else self.theta.new_zeros(length)
+        self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
+        self.into_change = self._cut(self.change)
+        """The change, in the shapes of the parameters."""
+        for p, change in zip(self._parameters, self.into_change, strict=True):
+            p.grad = change
+
+    def add_gradient(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        loss: Loss,
+        weights: RowWeights,
+        to_theta: bool = False,
+    ) -> None:
+        """Add the sum over the rows of weight × gradient of the loss to `change`.
+
+        `weights` is asked when the losses are there. To theta itself, with weights of -lr / rows,
+        this is a whole step of SGD: there is no gradient to be zeroed, kept or added. That is safe
+        because a parameter's gradient is added when all that needs the parameter has run.
+        """
+        into = self._into_theta if to_theta else self.into_change
+        if self._dense and loss in GRADIENTS:
+            self._dense.add_gradient(self.standardised(x), y, loss, weights, into)
+            return
+        for p, gradient in zip(self._parameters, into, strict=True):
+            p.grad = gradient
+        losses = loss(self(x), y)
+        # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
+        losses.dot(weights(losses.detach())).backward()
+
+    def together(self, loss: Loss) -> Together | None:
+        """Local training of small clients at once, into `change`; None of what is no perceptron."""
+        if not self._dense or loss not in GRADIENTS:
+            return None
+        return Together(self._dense.layers, GRADIENTS[loss])
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The module's logits of rows as they are stored.
+
+        Images are stored as bytes, and standardised here, a piece at a time: not in the module,
+        whose state_dict is what users load.
+        """
+        x = self.standardised(x)
+        if self._dense and not torch.is_grad_enabled():
+            return self._dense(x)
+        return self.module(x)
+
+    def standardised(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows as the module takes them."""
+        if self.scale:
+            mean, std = self.scale
+            x = x.to(self.theta.dtype).sub_(mean).div_(std)
+        return x
+
+    def hand_over(self) -> None:
+        """Bring the sums to where MPI reads them."""
+        if self._sums_kind == "staged":
+            self._host_sums.copy_(self.sums)
+        elif self.sums.device.type == "cuda":
+            torch.cuda.synchronize(self.sums.device)  # MPI knows nothing of torch's queue
+
+    def take_back(self) -> None:
+        """Bring what MPI has summed to where the model is."""
+        if self._sums_kind == "staged":
+            self.sums.copy_(self._host_sums)
+
+    def drop_sums(self) -> None:
+        """Let go of the memory of the sums: there are no more rounds."""
+        self.sums = self._host_sums = self.change = self.scalars = self.theta[:0]
+        self.buffer = np.empty(0)
+        self.into_change = []
+        for p in self._parameters:
+            p.grad = None
+
+    def checksum(self) -> int:
+        """A sum of theta's bits: equal on all ranks, if theta is."""
+        # As 64-bit integers, which are summed as fast as memory gives them: 32-bit ones are not.
+        theta = self.theta.detach()
+        pairs = self.size - self.size % (8 // theta.element_size())
+        bits = int(theta[:pairs].view(torch.int64).sum())
+        odd = int(theta[pairs:].view(torch.int32).sum())  # of an odd number of float32, the last
+        return (bits ^ odd) if pairs < self.size else bits
+
+    def state_dict(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`theta` cut into the module's named tensors, as copies."""
+        named = self.module.named_parameters()
+        return {
+            name: torch.empty(p.shape, dtype=p.dtype).copy_(piece)
+            for (name, p), piece in zip(named, self._cut(theta.detach()), strict=True)
+        }
+
+    def _cut(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """Views of `vector`, which is ordered as theta is, in the shapes of the parameters."""
+        pieces = vector.split([p.numel() for p in self._parameters])
+        return [
+            piece.view(p.shape[::-1]).t() if across else piece.view(p.shape)
+            for piece, p, across in zip(pieces, self._parameters, self._lies_across, strict=True)
+        ]

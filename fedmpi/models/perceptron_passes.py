@@ -1,0 +1,82 @@
+"""The passes through a perceptron by hand: with a hundred rows autograd's own time counts.
+
+`benchmarks/passes.py` measures what this saves. All other models go through autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedmpi.models.losses import GRADIENTS, Loss
+
+RowWeights = Callable[[Tensor], Tensor]
+"""From the losses of some rows, what the gradient of each is to be multiplied with."""
+
+
+def layers_of(module: nn.Module) -> list[nn.Linear] | None:
+    """The linear layers of a perceptron with ReLUs between them; None of any other model."""
+    layers = list(module) if type(module) is nn.Sequential else []
+    if layers and type(layers[0]) is nn.Flatten:
+        layers = layers[1:]
+    if len(layers) % 2 == 0 or any(type(layer) is not nn.ReLU for layer in layers[1::2]):
+        return None
+    linear = [layer for layer in layers[::2] if type(layer) is nn.Linear and layer.bias is not None]
+    return linear if len(linear) == len(layers[::2]) else None
+
+
+class Dense:
+    """Forward and backward passes on kept buffers: nothing of the size of the rows is allocated."""
+
+    def __init__(self, layers: list[nn.Linear]) -> None:
+        self.layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
+        self.rows = 0
+        self.parts: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+
+    def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
+        """For so many rows: of each layer, room for its output and for the gradient of that."""
+        if rows > self.rows:
+            self.rows, self.parts = rows, {}
+            self.buffers = [[b.new_empty(rows, len(b)) for _, b in self.layers] for _ in range(2)]
+        if rows not in self.parts:
+            outputs, gradients = ([b[:rows] for b in buffers] for buffers in self.buffers)
+            self.parts[rows] = outputs, gradients
+        return self.parts[rows]
+
+    def _forward(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The inputs of the layers, the logits last; and room for the gradients of the outputs."""
+        outputs, gradients = self._room(len(x))
+        inputs = [x.flatten(1), *outputs]
+        for i, (weight, bias) in enumerate(self.layers):
+            torch.addmm(bias, inputs[i], weight.t(), out=outputs[i])
+            if i + 1 < len(self.layers):
+                outputs[i].relu_()
+        return inputs, gradients
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits of `x`, as a copy."""
+        return self._forward(x)[0][-1].clone()
+
+    @torch.no_grad()
+    def add_gradient(
+        self, x: Tensor, y: Tensor, loss: Loss, weights: RowWeights, into: list[Tensor]
+    ) -> None:
+        """Add sum of weight × gradient over the rows to `into`, a tensor for each parameter.
+
+        These may be theta's own: a layer changes when its weights have been used the last time.
+        """
+        inputs, gradients = self._forward(x)
+        losses, gradient = GRADIENTS[loss](inputs[-1], y)
+        gradient.mul_(weights(losses)[:, None])
+        for i in reversed(range(len(self.layers))):
+            if i:
+                below = torch.mm(gradient, self.layers[i][0], out=gradients[i - 1])
+                # What autograd's ReLU calls: 0 where the output is 0.
+                torch.ops.aten.threshold_backward(below, inputs[i], 0, grad_input=below)
+            into[2 * i].addmm_(gradient.t(), inputs[i])
+            into[2 * i + 1].add_(gradient.sum(0))
+            if i:
+                gradient = below

@@ -1,0 +1,257 @@
+"""How the ranks' changes of theta become their sum: flat, or first within each host.
+
+    flat            one Iallreduce of all ranks
+    hierarchical    every rank's vector lies in memory that its host shares. Each client rank of a
+                    host adds one slice of all vectors there; one rank a host sums these with the
+                    other hosts; all read the total where it lies
+
+The second asks no rank to pass on what is another's, and between hosts goes one vector a host. The
+order of addition depends on nothing but the layout, so a run repeats; it is another order than
+MPI's, so the two kinds agree to rounding.
+
+Both have a `buffer`, which a rank fills with its part. Between `start` and `finish` it belongs to
+the sum, and after `finish` it holds the total.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from fedmpi.mpi.ranks import Ranks
+
+MEMORY = "/dev/shm"
+"""Where both MPIs have the memory that processes share, on Linux."""
+LINE = 64
+"""Bytes of a line of the cache: no two ranks write to the same one."""
+PAGE = 4096
+TRIALS = 7
+"""Sums of each kind, when they are measured against each other."""
+
+
+class Flat:
+    """One Iallreduce of all ranks, in place."""
+
+    kind = "flat"
+
+    def __init__(self, ranks: Ranks, buffer: np.ndarray) -> None:
+        self.ranks, self.buffer = ranks, buffer
+
+    def start(self) -> None:
+        self._request = self.ranks.Iallreduce(self.buffer)
+
+    def finish(self) -> None:
+        self.ranks.wait(self._request)
+
+    def free(self) -> None:
+        """Nothing is left to give back."""
+
+
+class Flags:
+    """Numbers that ranks raise in shared memory; to `Ranks.wait`, a request like MPI's."""
+
+    def __init__(self, numbers: np.ndarray, window: MPI.Win, comm: MPI.Comm) -> None:
+        self.numbers, self.window, self.comm = numbers, window, comm
+        self.goal = 0
+
+    def raise_mine(self, place: int) -> None:
+        """Let the others of this host see what was written before, and that it was."""
+        self.goal += 1
+        self.window.Sync()
+        self.numbers[place] = self.goal
+
+    def Test(self) -> bool:
+        """Whether all are raised; what they stand for can be read then."""
+        # Messages that are on their way through this rank need a call of MPI's to move on.
+        self.comm.Iprobe(tag=0)
+        if self.numbers.min() < self.goal:
+            return False
+        self.window.Sync()
+        return True
+
+
+class Hierarchical:
+    """A sum within each host through a shared window (MPI-3), then between the hosts.
+
+    A rank that has seen all `written` flags of a round knows that every rank has read the total of
+    the round before; one that has seen all `summed` flags, that every rank has read its vector. So
+    two waits suffice within a host. With several hosts the second is for the flag of the first rank
+    there, which has the sum of them all. The server adds no slice where others do: it has slept
+    while they computed, and they would wait for it to wake.
+
+    Made by `hierarchical`, which has the ranks meet before the first round.
+    """
+
+    kind = "hierarchical"
+
+    def __init__(self, ranks: Ranks, length: int, dtype: str, host: int) -> None:
+        self.ranks = ranks
+        shared = ranks.comm.Split_type(MPI.COMM_TYPE_SHARED, key=ranks.rank)
+        self.node = node = cast(MPI.Intracomm, shared.Split(host, ranks.rank))
+        shared.Free()
+        self.me, self.size = node.Get_rank(), node.Get_size()
+        first = self.me == 0
+        self.leaders = ranks.comm.Split(0 if first else MPI.UNDEFINED, ranks.rank)
+        leaders = self.leaders.Get_size() if first else 0
+        ranks.meet()
+        self.hosts = ranks.comm.allreduce(leaders, op=MPI.MAX)
+        self.first_adder = int(node.bcast(ranks.is_server) and self.size > 1)
+        self._allocate(length, np.dtype(dtype))
+        adders, place = self.size - self.first_adder, self.me - self.first_adder
+        bounds = [length * max(place + end, 0) // adders for end in (0, 1)]
+        self.mine = slice(*bounds)
+
+    def _allocate(self, length: int, dtype: np.dtype) -> None:
+        """A vector for each rank; with the first one's, the total and the flags."""
+        vector = _rounded(length * dtype.itemsize, LINE)
+        flags = 3 * _rounded(8 * self.size, LINE)
+        info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each begins a page of its own
+        size = bytes_needed(length, dtype.itemsize, self.size, first=self.me == 0)
+        self.window = MPI.Win.Allocate_shared(size, 1, info, self.node)
+        info.Free()
+        memory: list[Any] = [self.window.Shared_query(place)[0] for place in range(self.size)]
+        parts = [np.frombuffer(some, dtype=np.uint8) for some in memory]
+        self.vectors = [part[: length * dtype.itemsize].view(dtype) for part in parts]
+        self.buffer = self.vectors[self.me]
+        self.total = parts[0][vector:][: length * dtype.itemsize].view(dtype)
+        numbers = parts[0][2 * vector :][:flags].view(np.int64).reshape(3, -1)[:, : self.size]
+        comm = self.ranks.comm
+        self.written = Flags(numbers[0], self.window, comm)
+        self.summed = Flags(numbers[1, self.first_adder :], self.window, comm)
+        self.closed = Flags(numbers[2, :1], self.window, comm)
+        self.buffer[:] = 0
+        if self.me == 0:
+            numbers[:] = 0
+        self.window.Lock_all()
+        self.window.Sync()
+
+    def start(self) -> None:
+        self.ranks.bytes_handed += self.buffer.nbytes
+        self.written.raise_mine(self.me)
+
+    def finish(self) -> None:
+        if self.me < self.first_adder:
+            self.summed.goal += 1
+        else:
+            self.ranks.wait(self.written)
+            self._add_slice()
+            self.summed.raise_mine(self.me - self.first_adder)
+        if self.hosts == 1:
+            self.ranks.wait(self.summed)
+        elif self.me == 0:
+            self.ranks.wait(self.summed)
+            self.ranks.wait(self.leaders.Iallreduce(MPI.IN_PLACE, self.total))
+            self.closed.raise_mine(0)
+        else:
+            self.closed.goal += 1
+            self.ranks.wait(self.closed)
+        self.buffer[:] = self.total
+
+    def _add_slice(self) -> None:
+        """This rank's slice of the host's total: always from the first rank to the last."""
+        total = self.total[self.mine]
+        total[:] = self.vectors[0][self.mine]
+        for other in self.vectors[1:]:
+            total += other[self.mine]
+
+    def free(self) -> None:
+        """Give the memory back; all ranks do. The buffer must not be touched after it."""
+        self.ranks.meet()
+        self.window.Unlock_all()
+        self.window.Free()
+        self.node.Free()
+        if self.me == 0:
+            self.leaders.Free()
+
+
+def _rounded(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+def bytes_needed(length: int, itemsize: int, ranks: int, first: bool) -> int:
+    """Of shared memory, by one of a host's ranks; the first has the total and the flags, too."""
+    vector = _rounded(length * itemsize, LINE)
+    return _rounded(2 * vector + 3 * _rounded(8 * ranks, LINE) if first else vector, PAGE)
+
+
+class Room(NamedTuple):
+    """What a rank knows of its host that decides how sums are made."""
+
+    ranks: int
+    """Of the job, on this host."""
+    needed: int
+    free: int
+    """Bytes of shared memory; 0 free where there is none that we know of."""
+    device: str
+
+
+def room(ranks: Ranks, length: int, dtype: str, device: str) -> Room:
+    """This rank's."""
+    itemsize = np.dtype(dtype).itemsize
+    sizes = [
+        bytes_needed(length, itemsize, ranks.local_size, first=place == 0)
+        for place in range(ranks.local_size)
+    ]
+    try:
+        disk = os.statvfs(MEMORY)
+        free = disk.f_bavail * disk.f_frsize
+    except OSError:
+        free = 0
+    return Room(ranks.local_size, sum(sizes), free, device)
+
+
+def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
+    """The kind to use, and why it is not the one that was wanted (or nothing).
+
+    `auto` is a rule: a run that is repeated on the same ranks gives the same bits. `measure` is
+    returned where both kinds are possible: `seconds_of_a_sum` tells which is faster.
+    """
+    most = max(room.ranks for room in rooms)
+    if wanted == "flat" or len(rooms) == 1:
+        return "flat", ""
+    on_gpus = any(room.device != "cpu" for room in rooms)
+    if wanted in ("auto", "measure") and (most == 1 or on_gpus):
+        return "flat", ""
+    if most == 1:
+        return "flat", "sums are flat: every host has one rank"
+    for room in rooms:
+        # Half of it: what others take from there at the same time would end the job (SIGBUS).
+        if room.needed > room.free / 2:
+            need, free = (f"{number / 2**20:,.0f} MB" for number in (room.needed, room.free))
+            return "flat", f"sums are flat: they need {need} of {MEMORY}, and {free} are free there"
+    return "measure" if wanted == "measure" else "hierarchical", ""
+
+
+def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierarchical | None:
+    """Sums through shared windows; None on all ranks, if MPI has none for one of them.
+
+    Ranks of a host that give different numbers as `host` are taken for ranks of different ones.
+    """
+    made: Hierarchical | None = None
+    with contextlib.suppress(MPI.Exception):
+        made = Hierarchical(ranks, length, dtype, host)
+    ranks.meet()
+    everywhere = ranks.comm.allreduce(int(made is not None), op=MPI.MIN)
+    return made if everywhere else None
+
+
+def seconds_of_a_sum(ranks: Ranks, shared: Hierarchical) -> dict[str, float]:
+    """By kind, the mean over the ranks; the two are taken in turn. On all ranks the same."""
+    kinds = (Flat(ranks, np.zeros_like(shared.buffer)), shared)
+    times: dict[str, list[float]] = {some.kind: [] for some in kinds}
+    for _ in range(1 + TRIALS):  # the first one is to warm up
+        for some in kinds:
+            some.buffer[:] = 0
+            ranks.meet()
+            began = time.perf_counter()
+            some.start()
+            some.finish()
+            times[some.kind].append(time.perf_counter() - began)
+    mine = {kind: float(np.median(some[1:])) for kind, some in times.items()}
+    every = ranks.gather(mine) or []
+    return ranks.bcast({kind: sum(some[kind] for some in every) / ranks.size for kind in mine})

@@ -1,0 +1,362 @@
+"""The ranks of a job: MPI's collectives on flat buffers, with polite waiting and counted bytes.
+
+Every message of a run goes through here, under MPI's own names, so this is also the place to
+look at to see what can leave a rank.
+"""
+
+import faulthandler
+import io
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import mpi4py
+
+# Only the main thread calls MPI, and the lower thread level is the cheaper one.
+mpi4py.rc.thread_level = "funneled"
+# Started below: a library that does not fit its launcher may end the process without a good word.
+mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+
+# Open MPI's component for windows over UCX fails, with an error on the screen, where there is no
+# such network; ours are of shared memory alone.
+os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+
+from mpi4py import MPI  # noqa: E402
+
+from fedmpi.errors import UserError  # noqa: E402
+from fedmpi.mpi import launcher, signals  # noqa: E402
+
+START_TIMEOUT = 600.0
+
+if not MPI.Is_initialized():
+    if launcher.survives_failures():
+        # Between hosts these two return wrong sums after a rank has died.
+        os.environ.setdefault("OMPI_MCA_coll", "^han,adapt")
+        # Nobody else ends the job if a rank dies before MPI has started on all of them. MPI_Init
+        # keeps Python's lock, so a thread of Python's could not.
+        _said = sys.stderr if launcher.place() == 0 else open(os.devnull, "w")  # noqa: SIM115
+        faulthandler.dump_traceback_later(START_TIMEOUT, file=_said, exit=True)
+    if (doubt := launcher.doubt(MPI.get_vendor()[0])) is not None:
+        print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
+    MPI.Init_thread(MPI.THREAD_FUNNELED)
+    if launcher.survives_failures():
+        faulthandler.cancel_dump_traceback_later()
+
+T = TypeVar("T")
+
+SERVER = 0
+OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
+FIRST_NAP, LONGEST_NAP = 0.00005, 0.0002 if OPEN_MPI else 0.001
+"""Seconds between the tests of a polite wait: short at first, for what is about to arrive. Where
+ranks outnumber cores a test of Open MPI's gives the core away itself, so naps need not be long."""
+TESTS = 4 if OPEN_MPI else 1
+"""At a time: a call of Open MPI's moves a collective on by one step, and these have several."""
+LONG_WAIT = 1.0
+"""Seconds after which a rank with a core of its own naps, too: what comes so late (the end of
+another team's runs, a long round) does not mind a millisecond, and others may use the core."""
+LOOK_EVERY = 1.0
+GRACE = 5.0
+_KEPT: list[socket.socket] = []
+_without_finalize = False
+tell_instead: Callable[[BaseException], str] | None = None
+"""On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
+ROLL_CALL, PRESENT = 7001, 7002
+
+
+class Waited(Protocol):
+    """What can be waited for: MPI's requests, and others that can be tested as these are."""
+
+    def Test(self) -> bool: ...
+
+
+class AgreedError(UserError):
+    """A UserError that every rank has: the job can end in order, without MPI_Abort."""
+
+    code = 2
+    """What the job then exits with."""
+
+
+class Stopped(AgreedError):
+    """The job was asked to stop, and has saved what it needs to go on."""
+
+    code = signals.STOPPED
+
+
+class StallError(UserError):
+    """Some ranks did not come to the exchange within --stall-timeout."""
+
+
+class Ranks:
+    """A communicator with manners.
+
+    Ranks that outnumber the cores of their node sleep between tests of a request instead of
+    spinning, so that waiting does not take a core from a rank that computes; the others spin for
+    LONG_WAIT, then sleep as well. All waits are limited by `stall_timeout` seconds.
+    """
+
+    cores: int
+    """Of this node, for these ranks."""
+    threads: int
+    """For a rank's arithmetic: as many as the user says, or the cores over the client ranks."""
+    _given: int
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        stall_timeout: float = 600.0,
+        of: "Ranks | None" = None,
+        beside: bool = False,
+    ) -> None:
+        """With `of`, these are some of those ranks; `beside` others, which need cores, too."""
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.is_server = self.rank == SERVER
+        self.numbers = list(range(self.size))
+        """What each rank was when the job began: others may have died (federation/failures.py)."""
+        self.posted: list[MPI.Request] | None = None
+        """Where a rank may die: the messages under way, whose memory must then stay."""
+        self.stall_timeout = stall_timeout
+        self.bytes_handed = 0
+        self.seconds_waited = 0.0
+        self.host = socket.gethostname()
+        self._read_node(of, beside)
+
+    def _read_node(self, of: "Ranks | None", beside: bool) -> None:
+        """Who shares this node, and how many cores and threads there are for them."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        cores = node.allgather(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+        self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
+        self.cores = of.cores if of else len(set().union(*cores)) or os.cpu_count() or 1
+        if of and beside:
+            self.cores = max(1, of.cores * self.local_size // of.local_size)
+        hosts_clients = self.size == 1 or not self.is_server
+        local_clients = node.allreduce(int(hosts_clients))
+        self.polite = self.local_size > self.cores
+        node.Free()
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        self._given = of._given if of else int(given) if given.isdigit() else 0
+        self.threads = self._given or max(1, self.cores // max(1, local_clients))
+
+    def first(self, number: int) -> "Ranks | None":
+        """The first `number` ranks as a job of their own; None on the ranks that are left over."""
+        if number >= self.size:
+            return self
+        comm = self.comm.Split(int(self.rank >= number), self.rank)
+        return Ranks(comm, self.stall_timeout, self) if self.rank < number else None
+
+    def team(self, number: int) -> "Ranks":
+        """The ranks that call this with the same number, which work beside the other teams."""
+        return Ranks(self.comm.Split(number, self.rank), self.stall_timeout, self, beside=True)
+
+    @property
+    def client_ranks(self) -> list[int]:
+        """Ranks that host clients: all but the server, or the only one there is."""
+        return list(range(1, self.size)) if self.size > 1 else [SERVER]
+
+    def Iallreduce(self, buffer: Any) -> MPI.Request:
+        """Sum `buffer` over the ranks, in place."""
+        self.bytes_handed += buffer.nbytes
+        return self._post(self.comm.Iallreduce(MPI.IN_PLACE, buffer))
+
+    def Ireduce(self, buffer: Any) -> MPI.Request:
+        """Sum `buffer` over the ranks; the server's holds the sum."""
+        self.bytes_handed += buffer.nbytes
+        if self.is_server:
+            return self._post(self.comm.Ireduce(MPI.IN_PLACE, buffer, root=SERVER))
+        return self._post(self.comm.Ireduce(buffer, None, root=SERVER))
+
+    def Ibcast(self, buffer: Any) -> MPI.Request:
+        """Copy the server's `buffer` to every rank's."""
+        self.bytes_handed += buffer.nbytes
+        return self._post(self.comm.Ibcast(buffer, root=SERVER))
+
+    def Igatherv(self, part: Any, whole: Any, counts: list[int] | None) -> MPI.Request:
+        """Lay the ranks' parts one after the other in the server's `whole`."""
+        self.bytes_handed += part.nbytes
+        to = [whole, counts] if self.is_server else None
+        return self._post(self.comm.Igatherv(part, to, root=SERVER))
+
+    def Iscatterv(self, whole: Any, counts: list[int] | None, part: Any) -> MPI.Request:
+        """Cut the server's `whole` into the ranks' parts."""
+        self.bytes_handed += part.nbytes
+        of = [whole, counts] if self.is_server else None
+        return self._post(self.comm.Iscatterv(of, part, root=SERVER))
+
+    def _post(self, request: MPI.Request) -> MPI.Request:
+        if self.posted is not None:
+            self.posted = [*filter(None, self.posted), request]  # without those that are done
+        return request
+
+    def wait(self, request: Waited) -> None:
+        """Wait for `request`, asleep where ranks outnumber cores or where it takes long;
+        StallError after the limit.
+        """
+        if request.Test():
+            return
+        start, nap = time.perf_counter(), FIRST_NAP
+        now, looked, awake = start, start, 0.0
+        while not any(request.Test() for _ in range(TESTS)):
+            if self.polite or now > start + LONG_WAIT:
+                time.sleep(nap)
+                nap = min(2 * nap, LONGEST_NAP)
+            now = time.perf_counter()
+            if now > looked + LOOK_EVERY:
+                # A job that was suspended as a whole (by Ctrl-Z or by a scheduler) has not stalled.
+                awake += min(now - looked, 2 * LOOK_EVERY)
+                looked = now
+                self._look_for_stall(awake)
+        self.seconds_waited += time.perf_counter() - start
+
+    def meet(self) -> None:
+        """A polite Barrier; blocking calls after it find every rank there."""
+        self.wait(self.comm.Ibarrier())
+
+    def bcast(self, value: T) -> T:
+        """The server's object on every rank. For start and end; never within a round."""
+        self.meet()
+        return self.comm.bcast(value, root=SERVER)
+
+    def gather(self, value: T) -> list[T] | None:
+        """Every rank's object on the server. For start and end; never within a round."""
+        self.meet()
+        return self.comm.gather(value, root=SERVER)
+
+    def on_server(self, work: Callable[[], T]) -> T:
+        """Do `work` on the server; every rank gets its value, or the AgreedError it ended in."""
+        outcome: tuple[str, Any] = ("value", None)
+        if self.is_server:
+            try:
+                outcome = ("value", work())
+            except UserError as error:
+                outcome = ("error", str(error))
+            except MemoryError as error:
+                outcome = ("error", f"not enough memory on {self.host}: {error}.")
+            except OSError as error:  # of the user's files and folders, most likely
+                where = f"{error.filename}: " if error.filename else ""
+                outcome = ("error", f"{where}{error.strerror or error}.")
+            except SystemExit as error:  # --help
+                outcome = ("exit", error.code)
+        kind, value = self.bcast(outcome)
+        if kind == "error":
+            raise AgreedError(value)
+        if kind == "exit":
+            sys.exit(value)
+        return value
+
+    def _look_for_stall(self, waited: float) -> None:
+        """Answer the server's roll call; raise a StallError if this wait is over the limit."""
+        if self.is_server:
+            if waited > self.stall_timeout:
+                raise self._stall(self._roll_call())
+        elif self.comm.Iprobe(source=SERVER, tag=ROLL_CALL):
+            self.comm.Recv(bytearray(0), source=SERVER, tag=ROLL_CALL)
+            self.comm.Isend(b"", dest=SERVER, tag=PRESENT)
+        elif waited > self.stall_timeout + 2 * GRACE:  # the server, if it is there, speaks first
+            raise self._stall([SERVER])
+
+    def _roll_call(self) -> list[int]:
+        """The ranks that are not waiting: they do not answer. Costs nothing until it is needed."""
+        missing = set(range(self.size)) - {self.rank}
+        for other in missing:
+            self.comm.Isend(b"", dest=other, tag=ROLL_CALL)
+        deadline = time.perf_counter() + GRACE
+        status = MPI.Status()
+        while missing and time.perf_counter() < deadline:
+            if self.comm.Iprobe(tag=PRESENT, status=status):
+                self.comm.Recv(bytearray(0), source=status.source, tag=PRESENT)
+                missing.discard(status.source)
+            else:
+                time.sleep(LONGEST_NAP)
+        return sorted(missing)
+
+    def _stall(self, missing: list[int]) -> StallError:
+        names = ", ".join(str(self.numbers[rank]) for rank in missing) or "none (all answered)"
+        return StallError(
+            f"no progress for {self.stall_timeout:g} s (--stall-timeout). Ranks missing from the "
+            f"exchange: {names}. What was saved stands: go on with --resume."
+        )
+
+
+def end_without_finalize() -> None:
+    """Let `run` end this process without MPI_Finalize.
+
+    Where a rank has died, or dies just then, Open MPI's waits in it for ever, now and then.
+    """
+    global _without_finalize
+    _without_finalize = True
+
+
+def died(error: BaseException) -> bool:
+    """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
+    if not (isinstance(error, MPI.Exception) and launcher.survives_failures()):
+        return False
+    return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run `main` so that an exception on any rank ends the whole job, with one message.
+
+    Without this the other ranks would wait for ever in their next collective.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have what the locale has not
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = main() or 0
+        signals.ignore()
+    except AgreedError as error:
+        signals.ignore()
+        if MPI.COMM_WORLD.Get_rank() == SERVER:
+            print(f"fedmpi: {error}", file=sys.stderr, flush=True)
+        code = error.code
+    except SystemExit:
+        raise
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        # The rank that tells must not be killed in the middle of a line, and the launcher takes a
+        # moment to pass on what it was told: what it has not read when Abort comes is lost.
+        time.sleep(1.0 if _told(error) else GRACE)
+        MPI.COMM_WORLD.Abort(code)
+        os._exit(code)  # MPICH's Abort may return here before the launcher kills us
+    if _without_finalize:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _told(error: BaseException) -> bool:
+    """Print `error`, unless another rank of this job on this host does; whether it was printed."""
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    if size > 1 and sys.platform == "linux" and not _first_here():
+        return False
+    where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    if died(error):
+        text = "another rank of this job has died. Start it again, with --resume if it had saved."
+    elif not isinstance(error, UserError | KeyboardInterrupt):
+        if tell_instead:
+            text = tell_instead(error)
+        else:
+            traceback.print_exception(error)
+    print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
+    return True
+
+
+def _first_here() -> bool:
+    """Whether no other rank of this job on this host has called this.
+
+    Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
+    its holder dies, so nothing is left behind.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0fedmpi-{os.getppid()}")
+    except OSError:
+        return False
+    _KEPT.append(claim)
+    return True

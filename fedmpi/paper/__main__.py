@@ -1,6 +1,0 @@
-"""Print what does not fit together in the paper's tables: python -m fedmpi.paper"""
-
-from fedmpi.paper.check import findings
-
-for finding in findings():
-    print(finding)

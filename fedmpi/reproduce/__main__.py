@@ -1,0 +1,324 @@
+"""Run the paper's experiments on a dataset, and lay the tables and its claims beside the paper's.
+
+    mpirun -n 41 python -m fedmpi.reproduce adult
+    mpirun -n 3 python -m fedmpi.reproduce adult                    # the same, 40 virtual clients
+    mpirun -n 3 python -m fedmpi.reproduce synthetic --quick        # a first look, in minutes
+    mpirun -n 3 python -m fedmpi.reproduce fashionmnist --methods fedminmax localfedminmax \\
+        --clients 10 40
+    python -m fedmpi.reproduce adult --tables-only                  # from the runs that are there
+
+Every method, setting and seed runs in this one launch. Stop it when you like: the same command
+goes on where it was. Results are in results/<dataset>/: tables as CSV, Markdown and LaTeX,
+claims.md and claims.json; the runs themselves in runs/ below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedmpi.errors import UserError
+from fedmpi.mpi import signals
+from fedmpi.mpi.ranks import MPI, Ranks, run
+
+if TYPE_CHECKING:
+    from fedmpi.federation.grid import Plan
+
+METHODS = (
+    *("afl", "fedavg", "qfedavg", "term", "term,tilt-level=sample"),
+    *("fedminmax", "localfedminmax", "centralized"),
+)
+"""In the order of the paper's tables. What TERM's t tilts the paper does not say: both."""
+EXTRA = {"synthetic": ("qfedavg,q=5",)}
+"""What the paper's table of a dataset has beside these."""
+LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
+SETTINGS = ("ESG", "SSG", "PSG")
+DEFAULT_CLIENTS = 40
+TABLES_EVERY = 60.0
+QUICK_ROWS = 4000
+"""To train and to test in a quick look, where an image costs as much as a thousand people."""
+
+
+@dataclass
+class Request:
+    """The command line: the grid, and the options of fedmpi.train for every run of it."""
+
+    options: argparse.Namespace
+    methods: list[str]
+    settings: list[str]
+    seeds: list[int]
+    clients: list[int]
+    output: Path
+    """The folder of this dataset's results."""
+    quick: bool
+    tables_only: bool
+    at_once: int
+
+
+def main() -> int:
+    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    signals.listen(speaks=world.is_server)
+    # Before numpy and torch are imported: their thread pools read it once.
+    os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    request, plans = world.on_server(lambda: read_command_line(world))
+    from fedmpi.federation.grid import run_grid
+
+    def write() -> None:
+        from fedmpi.reproduce.tables import write_results
+
+        write_results(request.output, plans, request.quick)
+
+    written = time.monotonic()
+
+    def write_now_and_then() -> None:
+        nonlocal written
+        if time.monotonic() - written > TABLES_EVERY:
+            write()
+            written = time.monotonic()
+
+    if not request.tables_only:
+        kind, at_once = request.options.progress, request.at_once
+        run_grid(world, plans, kind, at_once, after=write_now_and_then)
+    failed = world.on_server(lambda: conclude(request, plans, write))
+    return 1 if failed else 0
+
+
+def conclude(request: Request, plans: list[Plan], write: Callable[[], None]) -> int:
+    """On the server: the files, and the last words; the number of runs that failed."""
+    from fedmpi.run.display import say
+
+    write()
+    say((request.output / "claims.md").read_text(encoding="utf-8"))
+    failed = [plan for plan in plans if plan.failure]
+    for plan in failed:
+        say(f"FAILED {plan.title}: {plan.failure}")
+    finished = sum(plan.finished for plan in plans)
+    say(f"{finished} of {len(plans)} runs finished, {len(failed)} failed; in {request.output}")
+    return len(failed)
+
+
+INSTEAD = {
+    "--dataset": "name the dataset first, as in `reproduce adult`",
+    "--setting": "use --settings",
+    "--method": "use --methods",
+    "--seed": "use --seeds",
+    "--resume": "it goes on by itself",
+    "--on-client-failure": "a run of many ends with its ranks, and is tried again",
+    "--fold": "that is for fedmpi.tune",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the grid, and those of fedmpi.train that make sense for all of it."""
+    from fedmpi.methods import FILES
+    from fedmpi.run.arguments import parser_of
+
+    p = parser_of("python -m fedmpi.reproduce", __doc__, INSTEAD)
+    g = p.add_argument_group("the grid")
+    g.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="METHOD",
+        help=f"of {', '.join(FILES)}; with options of its own as in qfedavg,q=5 (all)",
+    )
+    g.add_argument("--settings", nargs="+", metavar="SETTING", help="of ESG, SSG, PSG (all)")
+    g.add_argument("--seeds", nargs="+", type=int, help="(0 1 2)")
+    g.add_argument(
+        "--clients",
+        nargs="+",
+        type=int,
+        default=[40],
+        metavar="K",
+        help="(40); of several, the largest is that of the tables, and the others compare "
+        "FedMinMax with LocalFedMinMax",
+    )
+    g.add_argument("--local-rounds", type=int, metavar="T", help="of methods with local epochs")
+    g.add_argument("--tuned", nargs="+", default=[], metavar="FILE", help="what fedmpi.tune chose")
+    g.add_argument("--output", default="results", metavar="DIR", help="(results)")
+    g.add_argument("--quick", action="store_true", help="few rounds, one seed, a folder apart")
+    g.add_argument("--tables-only", action="store_true", help="run nothing")
+    g.add_argument("--at-once", type=int, default=1, metavar="N", help="runs at a time (1)")
+    return p
+
+
+OF_THE_GRID = (
+    *("methods", "settings", "seeds", "clients", "local_rounds", "tuned", "output"),
+    *("quick", "tables_only", "at_once"),
+)
+
+
+def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
+    """The request and its runs, each checked, and looked for on the disk."""
+    from fedmpi.federation.grid import look
+    from fedmpi.run.arguments import short_name
+
+    a = parser().parse_args(sys.argv[1:])
+    grid = {name: vars(a).pop(name) for name in OF_THE_GRID}
+    a.setting = a.method = a.seed = a.fold = None
+    a.resume, a.on_client_failure = False, "end"
+    quick = grid["quick"]
+    request = Request(
+        options=a,
+        methods=unique(grid["methods"] or [*METHODS, *EXTRA.get(a.dataset, ())]),
+        settings=unique([name.upper() for name in grid["settings"] or settings_of(a)]),
+        seeds=unique(grid["seeds"] or ([0] if quick else [0, 1, 2])),
+        clients=unique(grid["clients"]),
+        output=Path(grid["output"]) / (short_name(a.dataset) + ("-quick" if quick else "")),
+        quick=quick,
+        tables_only=grid["tables_only"],
+        at_once=grid["at_once"],
+    )
+    if request.at_once < 1:
+        raise UserError(f"--at-once {request.at_once}: must be at least 1.")
+    tuned = tuned_files(grid["tuned"], request)
+    plans = plan_grid(request, tuned, grid["local_rounds"])
+    for plan in plans:
+        look(plan)
+    return request, plans
+
+
+def unique(values: list) -> list:
+    """Without repetitions, in order."""
+    return list(dict.fromkeys(values))
+
+
+def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
+    """All settings, but PSG where there are two groups, on which it is the same as SSG."""
+    from fedmpi import data as datasets
+    from fedmpi.data.options import options_from
+    from fedmpi.data.prepare import prepare
+
+    dataset = datasets.find(a.dataset)
+    if dataset.groups:
+        groups = dataset.groups
+    else:
+        a.seed = 0
+        groups = prepare(dataset, Path(a.data_dir), options_from(a)).groups
+    return SETTINGS if len(groups) > 2 else SETTINGS[:2]
+
+
+def tuned_files(paths: list[str], request: Request) -> dict[str, str]:
+    """The file for each method that has one."""
+    from fedmpi.run.tuned import read_tuned
+
+    files: dict[str, str] = {}
+    names = {name.partition(",")[0] for name in request.methods}
+    for path in paths:
+        method = read_tuned(Path(path))["method"]
+        if method not in names or method in files:
+            what = "a second file of" if method in files else "of another method,"
+            raise UserError(f"--tuned {path} is {what} {method}; the grid has {', '.join(names)}.")
+        files[method] = path
+    return files
+
+
+def plan_grid(request: Request, tuned: dict[str, str], local_rounds: int | None) -> list[Plan]:
+    """A run for each method, setting, seed and number of clients; centralized once a seed."""
+    plans: list[Plan] = []
+    largest = max(request.clients)
+    check_options(request)
+    for clients in sorted(request.clients, reverse=True):
+        for seed in request.seeds:
+            for variant in request.methods:
+                if clients < largest and variant not in LOCAL_GLOBAL:
+                    continue
+                plans += plan_method(request, variant, seed, clients, tuned, local_rounds)
+    return plans
+
+
+def plan_method(
+    request: Request,
+    variant: str,
+    seed: int,
+    clients: int,
+    tuned: dict[str, str],
+    local_rounds: int | None,
+) -> list[Plan]:
+    """The runs of one method with one seed, a setting each."""
+    from fedmpi import methods
+    from fedmpi.federation.grid import Plan
+    from fedmpi.run.arguments import METHOD_OPTIONS, resolve_options, short_name
+
+    name, own = read_variant(variant)
+    method = methods.find(name)
+    plans = []
+    for setting in ["ESG"] if method.single_client else request.settings:
+        a = copy.deepcopy(request.options)
+        a.method, a.setting, a.seed, a.clients = name, setting, seed, clients
+        for option in METHOD_OPTIONS:
+            local = option in ("local_epochs", "batch_size")
+            if option not in method.options or (local and not method.local_epochs):
+                setattr(a, option, None)
+        if method.local_epochs and local_rounds is not None:
+            a.rounds = local_rounds
+        a.tuned = tuned.get(name)
+        vars(a).update(own)
+        if request.quick:
+            make_quick(a, method.local_epochs)
+        label = "-".join(
+            [name.rpartition(":")[2], *(f"{option}={value}" for option, value in own.items())]
+        )
+        where = "" if method.single_client else f"-{setting}"
+        many = f"-k{clients}" if clients != DEFAULT_CLIENTS and not method.single_client else ""
+        folder = f"{short_name(a.dataset)}{where}-{label}-s{seed}{many}"
+        a.output = str(request.output / "runs" / folder)
+        title = f"{variant} {'' if method.single_client else setting + ' '}s{seed}"
+        title += f" k{clients}" if many else ""
+        plans.append(Plan(resolve_options(a, 1, one_process=False), title))
+    return plans
+
+
+def read_variant(variant: str) -> tuple[str, dict[str, object]]:
+    """`qfedavg,q=5` as the method and what it is run with."""
+    from fedmpi.run.arguments import parser as train_parser
+
+    name, *pairs = variant.split(",")
+    own: dict[str, object] = {}
+    for pair in pairs:
+        option, sign, value = pair.partition("=")
+        if not sign:
+            raise UserError(f"--methods {variant}: give options as in qfedavg,q=5.")
+        given = train_parser().parse_args(["--dataset", "x", f"--{option}={value}"])
+        key = option.replace("-", "_")
+        own[key] = getattr(given, key)
+    return name, own
+
+
+def check_options(request: Request) -> None:
+    """Refuse an option that no method of the grid has a use for."""
+    from fedmpi import methods
+    from fedmpi.run.arguments import METHOD_OPTIONS
+
+    chosen = [methods.find(read_variant(variant)[0]) for variant in request.methods]
+    for option in METHOD_OPTIONS:
+        local = option in ("local_epochs", "batch_size")
+        users = [m for m in chosen if option in m.options and (m.local_epochs or not local)]
+        if getattr(request.options, option) is not None and not users:
+            flag = "--" + option.replace("_", "-")
+            raise UserError(f"{flag} does nothing with these --methods: leave it out.")
+
+
+def make_quick(a: argparse.Namespace, local: bool) -> None:
+    """A run of seconds where the whole takes minutes: fewer rounds and epochs, fewer images."""
+    from fedmpi import data as datasets
+
+    preset = datasets.find(a.dataset).preset
+    if a.rounds is None:
+        a.rounds = max(3, preset.local_rounds // 10) if local else max(20, preset.rounds // 30)
+    if local and a.local_epochs is None:
+        a.local_epochs = min(3, preset.local_epochs)
+    if (a.model or preset.model) in ("cnn", "resnet18", "resnet18-cifar"):
+        a.limit_train = a.limit_train or QUICK_ROWS
+        a.limit_test = a.limit_test or QUICK_ROWS
+
+
+if __name__ == "__main__":
+    run(main)

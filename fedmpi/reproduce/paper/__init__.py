@@ -1,0 +1,78 @@
+"""The paper's tables as data: what it prints, to three digits, and nothing derived from it.
+
+risks.csv has the test risks (mean and standard deviation over three runs), weights.csv the final
+group weights. A dataset's name with "(local vs global)" is of the tables that compare FedMinMax
+with LocalFedMinMax; a setting that is blank is the centralized baseline's. The paper heads
+FashionMNIST's columns there with CIFAR-10's classes; here they have their own, in order.
+
+    python -m fedmpi.reproduce.paper     # do the tables agree with themselves, and with the claims?
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+LOCAL_GLOBAL = " (local vs global)"
+CLIENTS = 40
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number of a table."""
+
+    dataset: str
+    clients: int
+    setting: str
+    method: str
+    parameter: str
+    group: str
+    mean: float
+    std: float | None
+    """None in the tables of weights, which print none."""
+
+
+@cache
+def printed(kind: str) -> tuple[Printed, ...]:
+    """All numbers of a kind, "risk" or "weight"."""
+    name, value = {"risk": ("risks.csv", "mean"), "weight": ("weights.csv", "weight")}[kind]
+    text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return tuple(
+        Printed(
+            row["dataset"],
+            int(row["clients"]),
+            row["setting"],
+            row["method"],
+            row["parameter"],
+            row["group"],
+            float(row[value]),
+            float(row["std"]) if "std" in row else None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def lookup(
+    kind: str, dataset: str, clients: int, setting: str, method: str, parameter: str, group: str
+) -> Printed | None:
+    """The number that the paper prints for this, or None.
+
+    Where the paper names no parameter (it tuned it), any value of ours is compared; where it names
+    one, only the same. (What TERM's t tilts it does not say: both of ours are compared.) The
+    tables of LocalFedMinMax are asked where the main ones have no answer.
+    """
+    for name in (dataset, dataset + LOCAL_GLOBAL):
+        for named in ("", parameter.partition(",")[0]):
+            number = _index(kind).get((name, clients, setting, method, named, group))
+            if number:
+                return number
+    return None
+
+
+@cache
+def _index(kind: str) -> dict[tuple, Printed]:
+    return {
+        (p.dataset, p.clients, p.setting, p.method, p.parameter, p.group): p for p in printed(kind)
+    }

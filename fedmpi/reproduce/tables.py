@@ -1,0 +1,404 @@
+"""The tables of the paper, with our figures beside its own: as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedmpi.federation.fairness import DIFFERENCES, RATES
+from fedmpi.reproduce import paper
+from fedmpi.reproduce.claims import OPEN, decide
+from fedmpi.reproduce.statistics import (
+    SUMMARY,
+    Cell,
+    Figures,
+    Run,
+    figures_of,
+    figures_of_paper,
+    run_of,
+)
+from fedmpi.run.folder import RunFolder
+from fedmpi.run.record import Record, read_record
+
+if TYPE_CHECKING:
+    from fedmpi.federation.grid import Plan
+
+NAMES = {
+    "afl": "AFL",
+    "fedavg": "FedAvg",
+    "qfedavg": "q-FedAvg",
+    "term": "TERM",
+    "fedminmax": "FedMinMax",
+    "localfedminmax": "LocalFedMinMax",
+    "centralized": "Centralized",
+}
+QUICK = "A quick look: few rounds and local epochs, one seed. Not a result."
+OF_SEEDS = ("output", "seed", "data")
+
+
+@dataclass
+class Table:
+    """Rows of cells under a head; a cell is text lines, of which the first is ours."""
+
+    name: str
+    caption: str
+    head: list[str]
+    rows: list[list[list[str]]]
+    rules: list[int]
+    """Rows before which a rule is drawn."""
+    data: list[dict]
+    """The same as numbers, a dict a cell, for the CSV file."""
+
+
+def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
+    """Write all tables and claims of a dataset's results, from what is finished by now."""
+    records = read_all(output / "runs")
+    failures = [(run_of(vars(p.config)), f"{p.title}: {p.failure}") for p in plans if p.failure]
+    missing = {run_of(vars(p.config)) for p in plans}
+    figures = figures_of(records, failures)
+    dataset = plans[0].config.dataset if plans else ""
+    notes = ([QUICK] if quick else []) + notes_on(records, failures)
+    folder = RunFolder(output)
+    output.mkdir(parents=True, exist_ok=True)
+    asked = sorted(missing | set(figures.runs), key=lambda run: run.order)
+    for table in tables_of(figures, dataset, asked):
+        write_table(folder, table, notes)
+    write_text(folder, "confusion.csv", None, confusion_rows(records), notes)
+    write_text(folder, "runs.csv", None, run_rows(records, plans), notes)
+    write_claims(folder, figures, dataset, notes, quick)
+
+
+def read_all(runs: Path) -> list[Record]:
+    """The finished runs, in the order of their names."""
+    return [read_record(path.parent) for path in sorted(runs.glob("*/result.json"))]
+
+
+def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str]:
+    """What a reader of a table has to know: how many seeds, what was not alike, what failed."""
+    notes = []
+    if records:
+        seeds = sorted({record.result["seed"] for record in records})
+        notes.append(
+            f"Mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}; below it, "
+            "where the paper prints one, its value and the difference."
+        )
+        notes += fewer_seeds(records, seeds)
+        notes += [f"Note: {note}." for note in dict.fromkeys(records[0].config.get("notes", []))]
+    by_method: dict[str, list[dict]] = {}
+    for record in records:
+        science = {k: v for k, v in record.config["science"].items() if k not in OF_SEEDS}
+        by_method.setdefault(_label(run_of(record.config)), []).append(science)
+    for name, runs in by_method.items():
+        mixed = _differing(runs, but=("setting", "clients"))
+        if mixed:
+            notes.append(f"Note: runs of {name} are not all alike: {mixed}.")
+    common = ("model", "loss", "dtype", "skew", "limit_train", "limit_test", "rows", "states")
+    everything = [{k: r.get(k) for k in common} for runs in by_method.values() for r in runs]
+    if mixed := _differing(everything):
+        notes.append(f"Note: methods were not run alike: {mixed}.")
+    notes += [f"Failed: {why}" for _, why in failures]
+    return notes
+
+
+def fewer_seeds(records: list[Record], seeds: list[int]) -> list[str]:
+    """What was run with some of the seeds alone."""
+    seeds_of: dict[Run, set[int]] = {}
+    for record in records:
+        seeds_of.setdefault(run_of(record.config), set()).add(record.result["seed"])
+    several = len({run.clients for run in seeds_of if run.setting}) > 1
+    settings_of: dict[tuple[str, str], list[str]] = {}
+    for run in sorted(seeds_of, key=lambda run: run.order):
+        if len(seeds_of[run]) < len(seeds):
+            clients = f" with {run.clients} clients" if several and run.setting else ""
+            known = ", ".join(map(str, sorted(seeds_of[run])))
+            settings_of.setdefault((known, _label(run) + clients), []).append(run.setting)
+    return [
+        f"Note: seed {known} alone: {name}{' in ' if all(settings) else ''}{', '.join(settings)}."
+        for (known, name), settings in settings_of.items()
+    ]
+
+
+def _differing(runs: list[dict], but: tuple[str, ...] = ()) -> str:
+    found = []
+    for name in runs[0] if runs else ():
+        values = list(dict.fromkeys(json.dumps(run.get(name)) for run in runs))
+        if len(values) > 1 and name not in but:
+            found.append(f"{name} {' or '.join(values)}")
+    return ", ".join(found)
+
+
+def _label(run: Run) -> str:
+    name = NAMES.get(run.method, run.method.rpartition(":")[2])
+    return f"{name} ({run.parameter})" if run.parameter else name
+
+
+def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Table]:
+    """Risks, accuracies, weights; local against global; the rates where there are some."""
+    main = [run for run in asked if run.clients in (figures.clients, 0)]
+    for name, kind, what in (
+        ("risks", "risk", "Test risk"),
+        ("accuracies", "accuracy", "Test accuracy"),
+        ("weights", "weight", "Final weight"),
+    ):
+        columns = [*figures.groups, *(SUMMARY if kind != "weight" else ())]
+        runs = [
+            run
+            for run in main
+            if kind != "weight"
+            or run.method in ("afl", "fedminmax", "localfedminmax", "centralized")
+            or any(figures.get(kind, run, column) for column in columns)
+        ]
+        caption = f"{what} by group, {dataset}, {figures.clients} clients"
+        yield by_setting(figures, dataset, name, caption, runs, [(kind, c, c) for c in columns])
+    if any(run.method == "localfedminmax" for run in asked):
+        yield local_global(figures, dataset, asked)
+    if any(kind in RATES for kind, _, _ in figures.cells):
+        values = list(dict.fromkeys(c for kind, _, c in figures.cells if kind == RATES[0]))
+        columns3 = [(rate, value, f"{words(rate)}, {value}") for rate in RATES for value in values]
+        columns3 += [(difference, "", words(difference)) for difference in DIFFERENCES]
+        caption = f"Rates by attribute on the test rows, {dataset}, {figures.clients} clients"
+        yield by_setting(figures, dataset, "fairness", caption, main, columns3)
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def by_setting(
+    figures: Figures,
+    dataset: str,
+    name: str,
+    caption: str,
+    runs: list[Run],
+    columns: list[tuple[str, str, str]],
+) -> Table:
+    """Settings and methods down, columns of (kind, column, heading) across, as in the paper."""
+    rows: list[list[list[str]]] = []
+    rules: list[int] = []
+    data: list[dict] = []
+    setting = None
+    for run in runs:
+        if run.setting != setting:
+            setting = run.setting
+            rules.append(len(rows))
+        row = [[run.setting or "-"], [_label(run)]]
+        for kind, column, _ in columns:
+            cell = figures.get(kind, run, column)
+            printed = printed_for(figures, kind, dataset, run, column)
+            row.append(text_of(cell, printed, run in figures.failures))
+            data.append(_as_data(kind, dataset, run, column, cell, printed))
+        rows.append(row)
+    return Table(
+        name, caption, ["Setting", "Method", *(h for _, _, h in columns)], rows, rules, data
+    )
+
+
+def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
+    """The worst group's risk of FedMinMax and LocalFedMinMax, by clients and setting."""
+    clients = sorted({run.clients for run in asked if run.method == "localfedminmax"})
+    settings = [s for s in ("ESG", "PSG", "SSG") if any(run.setting == s for run in asked)]
+    rows: list[list[list[str]]] = []
+    data: list[dict] = []
+    of_paper = figures_of_paper(dataset)
+    for method in ("localfedminmax", "fedminmax"):
+        row = [[NAMES[method]]]
+        for k in clients:
+            for setting in settings:
+                run = Run(k, setting, method, "")
+                cell = figures.get("risk", run, "worst")
+                printed = of_paper.get("risk", run, "worst") if of_paper else None
+                row.append(text_of(cell, printed, run in figures.failures))
+                data.append(_as_data("risk", dataset, run, "worst", cell, printed))
+        rows.append(row)
+    head = ["Method", *(f"{s}, {k} clients" for k in clients for s in settings)]
+    return Table("local_global", f"Test risk of the worst group, {dataset}", head, rows, [0], data)
+
+
+def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str) -> Cell | None:
+    """What the paper prints in this cell. Synthetic's groups it calls worst and best: by risk."""
+    if kind not in ("risk", "weight"):
+        return None
+    if kind == "weight" and dataset == "synthetic":
+        risks = {g: cell.mean for g in figures.groups if (cell := figures.get("risk", run, g))}
+        if len(risks) == 2:
+            column = "worst" if column == max(risks, key=lambda g: risks[g]) else "best"
+    clients = run.clients or paper.CLIENTS
+    found = paper.lookup(kind, dataset, clients, run.setting, run.method, run.parameter, column)
+    return Cell(found.mean, found.std, 3) if found else None
+
+
+def text_of(cell: Cell | None, printed: Cell | None, failed: bool) -> list[str]:
+    """Our figure, and the paper's below it."""
+    if cell is None:
+        ours = "failed" if failed else "-"
+    else:
+        std = f" ± {cell.std:.3f}" if cell.std is not None else ""
+        ours = f"{cell.mean:.3f}{std}{' (some failed)' if failed else ''}"
+    if printed is None:
+        return [ours]
+    theirs = f"paper {printed.mean:.3f}"
+    return [ours, f"{theirs} ({cell.mean - printed.mean:+.3f})" if cell else theirs]
+
+
+def _as_data(
+    kind: str, dataset: str, run: Run, column: str, cell: Cell | None, printed: Cell | None
+) -> dict:
+    return {
+        "dataset": dataset,
+        "clients": run.clients or "",
+        "setting": run.setting,
+        "method": run.method,
+        "parameter": run.parameter,
+        "kind": kind,
+        "group": column,
+        "mean": cell.mean if cell else "",
+        "std": cell.std if cell and cell.std is not None else "",
+        "runs": cell.runs if cell else 0,
+        "paper_mean": printed.mean if printed else "",
+        "paper_std": printed.std if printed and printed.std is not None else "",
+        "difference": round(cell.mean - printed.mean, 6) if cell and printed else "",
+    }
+
+
+def write_table(folder: RunFolder, table: Table, notes: list[str]) -> None:
+    """One table in three forms."""
+    write_text(folder, f"{table.name}.csv", None, table.data, notes)
+    write_text(folder, f"{table.name}.md", markdown(table, notes))
+    write_text(folder, f"{table.name}.tex", latex(table, notes))
+
+
+def write_text(
+    folder: RunFolder,
+    name: str,
+    text: str | None,
+    rows: list[dict] | None = None,
+    notes: Iterable[str] = (),
+) -> None:
+    """`text`, or `rows` as CSV; a quick look says so in a column, for CSV has no captions."""
+    if rows is not None:
+        quick = QUICK in notes
+        folder.write_csv(name, [({"quick": "yes"} if quick else {}) | row for row in rows])
+    elif text is not None:
+        folder.write(name, lambda file: file.write(text.encode()))
+
+
+def markdown(table: Table, notes: list[str]) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    lines = [f"**{table.caption}**", "", line(table.head), line(["---"] * len(table.head))]
+    lines += [line("<br>".join(cell) for cell in row) for row in table.rows]
+    return "\n".join([*lines, "", *(f"{note}  " for note in notes)]) + "\n"
+
+
+def latex(table: Table, notes: list[str]) -> str:
+    """A table environment with booktabs' rules."""
+    columns = "l" * 2 + "c" * (len(table.head) - 2)
+    lines = ["\\begin{table}", "\\centering", f"\\caption{{{tex(table.caption)}.}}"]
+    lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
+    lines.append(" & ".join(f"\\textbf{{{tex(name)}}}" for name in table.head) + " \\\\")
+    for i, row in enumerate(table.rows):
+        if i in table.rules:
+            lines.append("\\midrule")
+        cells = (
+            tex(cell[0])
+            if len(cell) == 1
+            else f"\\shortstack{{{tex(cell[0])} \\\\ \\footnotesize {tex(cell[1])}}}"
+            for cell in row
+        )
+        lines.append(" & ".join(cells) + " \\\\")
+    lines += ["\\bottomrule", "\\end{tabular}", ""]
+    lines += [f"\\smallskip\\par\\footnotesize {tex(note)}" for note in notes]
+    return "\n".join([*lines, "\\end{table}"]) + "\n"
+
+
+def tex(text: str) -> str:
+    """Text as LaTeX has it."""
+    for special in "\\&%$#_{}":
+        text = text.replace(special, "\\textbackslash " if special == "\\" else f"\\{special}")
+    marks = {"±": "$\\pm$", "<=": "$\\le$", "<": "$<$", ">": "$>$", "^": "\\^{}", "~": "\\~{}"}
+    for mark, replacement in marks.items():
+        text = text.replace(mark, replacement)
+    return text
+
+
+def confusion_rows(records: list[Record]) -> list[dict]:
+    """A row for each count of each run: rows of a group by true and predicted class."""
+    return [
+        {
+            "run": record.folder.name,
+            "seed": record.result["seed"],
+            "group": name,
+            "true": true,
+            "predicted": predicted,
+            "rows": count,
+        }
+        for record in records
+        for name, group in record.result["groups"].items()
+        for true, counts in enumerate(group["confusion"])
+        for predicted, count in enumerate(counts)
+    ]
+
+
+def run_rows(records: list[Record], plans: list[Plan]) -> list[dict]:
+    """A row for each run: how it stands, with what it was run, and what it took."""
+    names = (
+        *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
+        *("q", "tilt", "tilt_level", "tuned"),
+    )
+    finished = {record.folder.name: record for record in records}
+    rows = []
+    for name in dict.fromkeys([*(plan.folder.name for plan in plans), *finished]):
+        record = finished.get(name)
+        plan = next((p for p in plans if p.folder.name == name), None)
+        config = record.config if record else vars(plan.config) if plan else {}
+        state = "finished" if record else "failed" if plan and plan.failure else "not run"
+        result = record.result if record else {}
+        rows.append(
+            {"run": name, "state": state}
+            | {key: config.get(key) for key in names}
+            | {key: result.get(key) for key in ("seconds", "worst_group", "worst_risk")}
+            | {"why": plan.failure if plan else None}
+        )
+    return rows
+
+
+def write_claims(
+    folder: RunFolder, figures: Figures, dataset: str, notes: list[str], quick: bool
+) -> None:
+    """claims.json and claims.md: the verdicts, the figures that decide, and the paper's own."""
+    of_paper = figures_of_paper(dataset)
+    theirs = {c.number: c.verdict for c in decide(of_paper)} if of_paper else {}
+    claims = [claim.as_dict() for claim in decide(figures)]
+    for told in claims:
+        told["paper_tables"] = theirs.get(told["number"])
+        if quick:
+            told["verdict"] = OPEN
+            told["checks"] = [{"figures": check["figures"]} for check in told["checks"]]
+    folder.write_json(
+        "claims.json",
+        {
+            "dataset": dataset,
+            "clients": figures.clients,
+            "quick": quick,
+            "equal": "within max(.01, 2 standard deviations)",
+            "claims": claims,
+            "notes": notes,
+        },
+    )
+    lines = [f"**The paper's claims, {dataset}, {figures.clients} clients**", ""]
+    lines += ["| | claim | here | by the paper's own tables |", "|---|---|---|---|"]
+    for claim in claims:
+        cells = (claim["number"], claim["claim"], claim["verdict"], claim["paper_tables"] or "-")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for claim in claims:
+        lines += ["", f"{claim['number']}. {claim['claim']}: {claim['verdict']}", ""]
+        lines += [
+            f"- {check['figures']}" + (f": {check['verdict']}" if "verdict" in check else "")
+            for check in claim["checks"]
+        ]
+    lines += ["", *(f"{note}  " for note in notes)]
+    write_text(folder, "claims.md", "\n".join(lines) + "\n")

@@ -1,0 +1,328 @@
+"""The command line of fedmpi.train: what can be set, the defaults, and what is refused.
+
+Everything is checked here, once, on the server, before anything heavy is imported or loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from fedmpi import data as datasets
+from fedmpi import methods, models
+from fedmpi.data.dataset import Dataset, Preset
+from fedmpi.data.datasets.census import STATES, chosen_states
+from fedmpi.data.options import NAMES as DATA_NAMES
+from fedmpi.data.options import DataOptions, add_data_options
+from fedmpi.data.partition import SETTINGS
+from fedmpi.data.splits import read_fold
+from fedmpi.errors import UserError, unknown_name
+from fedmpi.methods.adversary import ADVERSARIES
+from fedmpi.methods.method import Method
+from fedmpi.run.checkpoint import parse_every
+from fedmpi.run.config import OWNED, Config
+from fedmpi.run.tuned import apply_tuned
+
+LOSSES = ("cross-entropy", "brier")
+REDUCTIONS = ("auto", "flat", "hierarchical", "measure")
+BALANCES = ("rows", "speed")
+TILT_LEVELS = ("client", "sample")
+ON_CLIENT_FAILURE = ("end", "continue")
+DEFAULT_CLIENTS = 40
+LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
+METHOD_OPTIONS = (
+    "lr_mu",
+    "epsilon",
+    "adversary",
+    "local_epochs",
+    "batch_size",
+    "q",
+    "tilt",
+    "tilt_level",
+)
+DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with its complaints as UserErrors."""
+
+    def error(self, message: str):  # type: ignore[override]
+        raise UserError(f"{message}. See {self.prog} --help.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of fedmpi.train; defaults that depend on the dataset are None here."""
+    p = Parser(
+        prog="python -m fedmpi.train",
+        description="Train one model with one method, over the ranks of an MPI job.",
+        epilog="Where a default is not shown, the dataset's preset decides; the resolved "
+        "configuration is printed at the start.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
+    )
+    g = p.add_argument_group("what to train")
+    text = "a name of `fedmpi.data list`, csv:FILE, or csv:DIR/ with a file of each owner"
+    g.add_argument("--dataset", required=True, help=text)
+    g.add_argument("--setting", help="who holds which group: ESG, PSG, SSG (ESG)")
+    g.add_argument(
+        "--method",
+        default="fedminmax",
+        help=f"{', '.join(methods.FILES)}, or package.module:Class (fedminmax)",
+    )
+    g.add_argument("--clients", type=int, help="K (as many as client ranks; 40 in one process)")
+    g.add_argument("--model", help=f"{', '.join(models.MODELS)}, or package.module:function")
+    g.add_argument("--loss", help=", ".join(LOSSES))
+    g.add_argument("--seed", type=int, default=0, help="(0)")
+    g = p.add_argument_group("the method")
+    g.add_argument("--rounds", type=int, help="T")
+    g.add_argument("--lr", type=float, help="step size of theta")
+    g.add_argument("--lr-mu", type=float, help="step size of the adversary's weights")
+    g.add_argument("--epsilon", type=float, help="floor of the group weights (.001)")
+    g.add_argument("--adversary", help=f"{' or '.join(ADVERSARIES)} step of the weights")
+    g.add_argument("--local-epochs", type=int, help="E; FedMinMax then trains locally, too")
+    g.add_argument("--batch-size", type=int, help="rows of a local batch (100); likewise")
+    g.add_argument("--q", type=float, help="q-FedAvg's exponent (.2)")
+    g.add_argument("--tilt", type=float, help="TERM's t (1)")
+    g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
+    g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
+    g = p.add_argument_group("the data")
+    g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
+    for split in ("train", "test"):
+        text = f"{split} on N rows, of every group its share"
+        g.add_argument(f"--limit-{split}", type=int, metavar="N", help=text)
+    g.add_argument(
+        "--fold",
+        metavar="I/N",
+        help="cut the training rows into N parts; train on the others, test on part I",
+    )
+    add_data_options(g)
+    g = p.add_argument_group("the run")
+    g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
+    g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
+    text = "rounds, or a time as 10m, between checkpoints (as costs less than 2%% of the time)"
+    g.add_argument("--checkpoint-every", default="auto", metavar="N", help=text)
+    g.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
+    g.add_argument("--force", action="store_true", help="replace the run that is in --output")
+    g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
+    g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
+    g.add_argument(
+        "--micro-batch", type=int, help="rows of one pass (as suits the model and the cache)"
+    )
+    g.add_argument("--stall-timeout", type=float, default=600.0, help="seconds (600)")
+    text = "end, or continue with the others: needs Open MPI's mpirun --with-ft ulfm (end)"
+    g.add_argument("--on-client-failure", default="end", metavar="WHAT", help=text)
+    text = "how changes of theta are summed: flat; hierarchical, within hosts first; measure, the "
+    text += "faster of these; auto, by a rule (auto)"
+    g.add_argument("--reduce", default="auto", help=text)
+    text = "let MPI sum on the GPUs: needs an MPI that was built for it"
+    g.add_argument("--cuda-aware", action="store_true", help=text)
+    text = "clients to ranks by rows, or by rows and the measured speed of each rank (rows)"
+    g.add_argument("--balance", default="rows", help=text)
+    g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
+    return p
+
+
+class Refused(argparse.Action):
+    """An option of fedmpi.train that another program has no use for, or has otherwise."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[override]
+        parser.error(f"{option_string} is not for {parser.prog.rpartition('.')[2]}: {self.const}")
+
+
+def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.ArgumentParser:
+    """A parser with the options of fedmpi.train but those of `instead`, which says what is.
+
+    The dataset is its first word.
+    """
+    p = Parser(
+        prog=prog,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[parser()],
+        conflict_handler="resolve",
+        allow_abbrev=False,
+    )
+    for name, hint in instead.items():
+        p.add_argument(
+            name,
+            action=Refused,
+            nargs="*",
+            const=hint,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
+    p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
+    return p
+
+
+def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:
+    """The checked configuration of `arguments` for this many ranks, or a UserError."""
+    return resolve_options(parser().parse_args(arguments), client_ranks, one_process)
+
+
+def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool) -> Config:
+    """The checked configuration of options that have been parsed; `a` is filled in."""
+    if a.tuned:
+        apply_tuned(a)
+    dataset, method = datasets.find(a.dataset), methods.find(a.method)
+    a.dataset = dataset.name
+    _settle(a, dataset, method)
+    _fill_in(a, dataset.preset, method)
+    _check_uses(a, dataset, method)
+    _check_names(a)
+    _check_ranges(a)
+    if a.fold:
+        read_fold(a.fold)
+        if a.limit_test is not None:
+            raise UserError("--limit-test does nothing with --fold: leave it out.")
+    for name in ("output", "data_dir"):
+        if getattr(a, name) == "":
+            raise UserError(f"{_flag(name)} '': name a folder; . is the one you are in.")
+    if a.states is not None:
+        # As the Census writes them: ma and MA are the same run.
+        states = chosen_states(a.states)
+        a.states = ("all",) if len(states) == len(STATES) else states
+    if a.dataset.startswith("csv:") and not (a.target and a.group):
+        missing = "--group COL[,COL...]" if a.target else "--target COL"
+        raise UserError(f"{a.dataset} needs {missing}: which column(s) of the file it is.")
+    if a.resume and a.force:
+        raise UserError("--resume goes on with a run, --force starts it over: give one of them.")
+    if a.cuda_aware and (a.device == "cpu" or a.reduce in ("hierarchical", "measure")):
+        other = "--device cpu" if a.device == "cpu" else f"--reduce {a.reduce}"
+        raise UserError(f"--cuda-aware sums on the GPUs, {other} does not: give one of them.")
+    if a.balance == "speed" and a.setting == OWNED and not a.client:
+        raise UserError(f"--balance speed: the rows of {a.dataset} stay with their owners' ranks.")
+    if method.single_client:
+        a.clients = 1
+    elif a.clients is None and a.setting != OWNED:
+        a.clients = DEFAULT_CLIENTS if one_process else client_ranks
+    if not method.single_client and a.setting != OWNED and a.clients < client_ranks:
+        raise UserError(
+            f"{client_ranks} client ranks but only {a.clients} clients: a rank would have nothing "
+            f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
+        )
+    if a.output is None:
+        setting = "" if method.single_client else f"-{a.setting}"
+        fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
+        name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
+        a.output = f"runs/{name}"
+    return Config(**vars(a))
+
+
+def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
+    """Who holds which rows: by a setting, or as the data say."""
+    if not dataset.owned(DataOptions(client=a.client)):
+        a.setting = (a.setting or "ESG").upper()
+        a.skew = 50.0 if a.skew is None else a.skew
+        return
+    if method.single_client and not a.client:
+        raise UserError(
+            f"--method {a.method} needs all rows in one place, and {a.dataset} has them apart."
+        )
+    who = f"--client {a.client}" if a.client else a.dataset
+    for name in ("setting", "skew", "limit_train", "limit_test", "fold"):
+        if getattr(a, name) is not None:
+            raise UserError(f"{_flag(name)} is not for data where {who} says who holds which rows.")
+    a.setting = OWNED
+
+
+def short_name(dataset: str) -> str:
+    """The dataset's name in the name of a folder."""
+    kind, _, file = dataset.partition(":")
+    return f"csv-{Path(file).stem}" if kind == "csv" else dataset
+
+
+def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
+    """The defaults: the dataset's preset, and ours where the paper has none."""
+    local = method.local_epochs or a.local_epochs is not None or a.batch_size is not None
+    defaults = {
+        "model": preset.model,
+        "loss": preset.loss,
+        "lr": preset.lr,
+        "rounds": preset.local_rounds if local else preset.rounds,
+    }
+    of_method = {"lr_mu": preset.lr_mu, "epsilon": 0.001, "adversary": "projected", "q": 0.2}
+    of_method |= {"tilt": 1.0, "tilt_level": "client"}
+    if method.local_epochs:
+        of_method |= {"local_epochs": preset.local_epochs, "batch_size": 100}
+    elif local:
+        of_method |= {"local_epochs": 1, "batch_size": 100}
+    defaults |= {name: value for name, value in of_method.items() if name in method.options}
+    for name, value in defaults.items():
+        if getattr(a, name) is None:
+            setattr(a, name, value)
+    a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
+
+
+def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
+    """Refuse an option that would do nothing: it is a slip, or a misunderstanding."""
+    for name in METHOD_OPTIONS:
+        if getattr(a, name) is not None and name not in method.options:
+            raise UserError(f"{_flag(name)} does nothing with --method {a.method}: leave it out.")
+    for name in DATA_OPTIONS:
+        if getattr(a, name) is not None and name not in dataset.uses:
+            raise UserError(f"{_flag(name)} does nothing with --dataset {a.dataset}: leave it out.")
+
+
+def _check_names(a: argparse.Namespace) -> None:
+    """Names that do not exist, each with the nearest that does."""
+    allowed = {
+        "setting": (*SETTINGS, OWNED) if a.setting == OWNED else SETTINGS,
+        "loss": LOSSES,
+        "adversary": ADVERSARIES,
+        "tilt_level": TILT_LEVELS,
+        "device": ("auto", "cpu", "cuda"),
+        "dtype": ("float32", "float64"),
+        "reduce": REDUCTIONS,
+        "balance": BALANCES,
+        "progress": ("auto", "bar", "lines", "none"),
+        "on_client_failure": ON_CLIENT_FAILURE,
+    }
+    models.check_name(a.model)
+    for name, names in allowed.items():
+        given = getattr(a, name)
+        if given is not None and given not in names:
+            raise unknown_name(_flag(name), given, names)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_ranges(a: argparse.Namespace) -> None:
+    """Numbers that cannot be meant, each with what is allowed."""
+    at_least = {
+        "clients": 1,
+        "rounds": 1,
+        "batch_size": 1,
+        "local_epochs": 1,
+        "rows": 1,
+        "limit_train": 1,
+        "limit_test": 1,
+        "min_group_rows": 1,
+        "min_value_rows": 1,
+        "micro_batch": 1,
+        "eval_every": 1,
+        "seed": 0,
+        "lr_mu": 0,
+        "q": 0,
+        "tilt": 0,
+    }
+    above_zero = ("lr", "skew", "stall_timeout")
+    for name, low in at_least.items():
+        value = getattr(a, name)
+        if value is not None and not low <= value < math.inf:
+            number = "" if math.isfinite(value) else "a finite number, "
+            raise UserError(f"{_flag(name)} {value}: must be {number}at least {low}.")
+        most = LARGEST_SEED if name == "seed" else LARGEST
+        if isinstance(value, int) and value > most:
+            raise UserError(f"{_flag(name)} {value}: must be at most {most}.")
+    for name in above_zero:
+        value = getattr(a, name)
+        if value is not None and not 0 < value < math.inf:
+            number = "" if math.isfinite(value) else "a finite number "
+            raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
+    parse_every(a.checkpoint_every)
+    if a.epsilon is not None and not 0 <= a.epsilon < 1:
+        raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

@@ -1,0 +1,111 @@
+"""One training run: every option of it, resolved. Every rank has this; the server reads it.
+
+arguments.py makes it of a command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+OWNED = "owners"
+"""In place of a setting, where the data say who holds which row."""
+
+
+@dataclass
+class Config:
+    """One training run, fully resolved.
+
+    An option that the method or the dataset has no use for is None, whatever its type says: the
+    types are for those that read it.
+    """
+
+    dataset: str
+    setting: str
+    method: str
+    clients: int
+    model: str
+    loss: str
+    seed: int
+    rounds: int
+    lr: float
+    lr_mu: float
+    epsilon: float
+    adversary: str
+    local_epochs: int
+    batch_size: int
+    q: float
+    tilt: float
+    tilt_level: str
+    skew: float
+    limit_train: int | None
+    limit_test: int | None
+    fold: str | None
+    rows: int
+    target: str | None
+    group: tuple[str, ...]
+    test: str | None
+    drop: tuple[str, ...]
+    client: str | None
+    states: tuple[str, ...]
+    min_group_rows: int
+    min_value_rows: int
+    dtype: str
+    eval_every: int
+    device: str
+    micro_batch: int | None
+    """None until the job knows the model: see models/micro_batch.py."""
+    checkpoint_every: str
+    stall_timeout: float
+    on_client_failure: str
+    reduce: str
+    cuda_aware: bool
+    balance: str
+    tuned: str | None
+    data_dir: str
+    output: str
+    resume: bool
+    force: bool
+    progress: str
+    data: str | None = None
+    """The fingerprint of owners' files; of all other data, the dataset's key serves."""
+
+    def science(self) -> dict:
+        """What decides the result, to rounding: two runs that agree in this are the same run.
+
+        The rows are in it by the name of their prepared folder, which for a user's file comes from
+        its contents; where these say who the clients are, so do the rows.
+        """
+        from fedmpi import data as datasets  # which the ranks of clients do without
+        from fedmpi.data.options import options_from
+
+        settings = dataclasses.asdict(self)
+        settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
+        if self.setting == OWNED:
+            del settings["clients"]
+        for later in (
+            "fold",
+            "min_value_rows",
+        ):  # runs from before there were these are known again
+            if settings[later] is None:
+                del settings[later]
+        return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
+
+
+NOT_SCIENCE = (
+    "eval_every",
+    "device",
+    "micro_batch",
+    "checkpoint_every",
+    "stall_timeout",
+    "on_client_failure",
+    "reduce",
+    "cuda_aware",
+    "balance",
+    "tuned",
+    "data_dir",
+    "output",
+    "resume",
+    "force",
+    "progress",
+)

@@ -1,0 +1,307 @@
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmpi.data import find
+from fedmpi.data.datasets.adult import COLUMNS
+from fedmpi.data.datasets.csvfile import CsvFile, hold_out
+from fedmpi.data.options import DataOptions
+from fedmpi.data.prepare import prepare
+from fedmpi.errors import UserError
+
+PEOPLE = """age,job,smokes,sex,race,rich
+20,nurse,0,F,x,no
+40,cook,1,M,y,yes
+60,cook,0,F,y,yes
+,nurse,1,M,x,no
+40,,1,M,x,yes
+40,cook,0,F,x,no
+"""
+TEST = """age,job,smokes,sex,race,rich
+50,pilot,0,F,x,no
+,cook,1,M,y,yes
+"""
+
+
+def table(rows, header="v,g,t"):
+    return "\n".join([header, *(",".join(map(str, row)) for row in rows)])
+
+
+FINE = [(v, v % 2, v // 2 % 2) for v in range(200)]
+
+
+def read(folder, content=PEOPLE, test=None, target="rich", group=("sex",), **options):
+    """The arrays of a CSV file with `content`; a `test` of several lines is a second file."""
+    path, test_path = folder / "people.csv", folder / "test.csv"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if test and "\n" in test:
+        test_path.write_text(test)
+        test = str(test_path)
+    options = DataOptions(target=target, group=group, test=test, **options)
+    return find(f"csv:{path}").read(folder, options)
+
+
+def column(data, name, split="train"):
+    return getattr(data, f"{split}_x")[:, data.features.index(name)]
+
+
+def test_columns_become_inputs(tmp_path):
+    data = read(tmp_path, test=TEST, group=("sex", "race"))
+    assert data.features == (
+        *("age", "age missing", "job=cook", "job=nurse", "job missing", "smokes"),
+        *("sex=F", "sex=M", "race=x", "race=y"),
+    )
+    ages = np.array([20, 40, 60, 40, 40, 40])  # the mean of the five known is 40
+    deviation = np.std([20, 40, 60, 40, 40])
+    np.testing.assert_allclose(column(data, "age"), (ages - 40) / deviation, rtol=1e-6)
+    np.testing.assert_allclose(column(data, "age", "test"), [10 / deviation, 0], rtol=1e-6)
+    assert column(data, "age missing").tolist() == [0, 0, 0, 1, 0, 0]
+    assert column(data, "age missing", "test").tolist() == [0, 1]
+    assert column(data, "job missing").tolist() == [0, 0, 0, 0, 1, 0]
+    assert column(data, "smokes").tolist() == [0, 1, 0, 1, 1, 0]
+    jobs = [column(data, f"job{name}", "test").tolist() for name in ("=cook", "=nurse", " missing")]
+    assert jobs == [[0, 1], [0, 0], [0, 0]]  # pilot was never seen
+    assert data.classes == ("no", "yes")
+    assert data.train_y.tolist() == [0, 1, 1, 0, 1, 0]
+    assert data.groups == ("F / x", "F / y", "M / x", "M / y")
+    assert data.train_group.tolist() == [0, 3, 1, 2, 2, 0]
+    assert data.test_group.tolist() == [0, 3]
+    assert any("1 test values not seen in training" in note for note in data.notes)
+    assert any("1 training and 1 test values missing" in note for note in data.notes)
+
+
+def test_groups_may_include_the_target_which_is_never_an_input(tmp_path):
+    data = read(tmp_path, test=TEST, group=("sex", "rich"), drop=("sex",))
+    assert data.groups == ("F / no", "F / yes", "M / no", "M / yes")
+    assert not any(name.startswith(("rich", "sex")) for name in data.features)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"\xef\xbb\xbf" + PEOPLE.encode(), id="BOM"),
+        pytest.param(PEOPLE.replace("\n", "\r\n"), id="CRLF"),
+        pytest.param(PEOPLE.replace(",", ", "), id="spaces"),
+        pytest.param(PEOPLE.replace("\n", "\n\n"), id="blank lines"),
+        pytest.param(PEOPLE.rstrip("\n"), id="no last newline"),
+        pytest.param(PEOPLE.replace("\n", ",\n"), id="trailing comma"),
+        pytest.param(PEOPLE.replace("cook", '"cook"'), id="quotes"),
+        pytest.param(PEOPLE.replace("40", "40.0"), id="floats"),
+    ],
+)
+def test_dialects_read_the_same(tmp_path, content):
+    plain, other = read(tmp_path, seed=1), read(tmp_path, content, seed=1)
+    assert other.features == plain.features
+    for name in ("train_x", "train_y", "train_group", "test_x", "test_y", "test_group"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(plain, name))
+
+
+TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
+
+
+@pytest.mark.parametrize(
+    "content, options, message",
+    [
+        (None, {}, "cannot read .*No such file"),
+        ("", {}, "is empty"),
+        ("\n\n", {}, "is empty"),
+        ("v,g,t\n", {}, "header but no rows"),
+        (table(FINE), {"target": "tt"}, "unknown column in .* 'tt'. Did you mean 't'"),
+        (table(FINE), {"group": ("g", "gg")}, "'gg'. Did you mean 'g'"),
+        (table(FINE), {"drop": ("vv",)}, "'vv'. Did you mean 'v'"),
+        (table(FINE), {"target": None}, "needs --target.*its columns are v, g, t"),
+        (table(FINE), {"group": ()}, "needs --target COL and --group"),
+        (table(FINE).replace(",", ";"), {}, "separate its cells by commas"),
+        (table(FINE, "v,v,t"), {}, "rename .* more than one column 'v'"),
+        (table(FINE) + "\n1,2,3,4", {}, "Expected 3 fields in line 202, saw 4"),
+        (table(FINE) + '\n1,"2,3', {}, "is not a table"),
+        (table(FINE).encode("utf-16"), {}, "not UTF-8.*-f utf-16"),
+        ("v,g,t\nJosé,0,1\n".encode("latin1"), {}, "not UTF-8"),
+        (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only .* It is '1'"),
+        (table([(v, g, v / 7) for v, g, _ in FINE]), {}, "must be classes"),
+        (table([(v, v % 2, v) for v in range(1001)]), {}, "1001 different values"),
+        (table([(v, v, v % 2) for v in range(1001)]), {}, "makes 1001 groups"),
+        (table([(v, g, "") for v, g, _ in FINE]), {}, "no row with a value in each"),
+        (TEXT_ID, {}, "column 'v' is text with .* --drop 'v'"),
+        (table([("inf" if v == 7 else v, g, t) for v, g, t in FINE]), {}, "'v' has .*infinite"),
+        (table([(f"{v}e300", g, t) for v, g, t in FINE]), {}, "'v' has values too large"),
+        (table([(1, g, t) for _, g, t in FINE]), {"drop": ("g",)}, "no column is left"),
+        (table(FINE), {"test": "1.5"}, "between 0 and 1"),
+        (table(FINE), {"test": "0"}, "between 0 and 1"),
+        (table(FINE), {"test": "none.csv"}, "cannot read none.csv"),
+        (table(FINE), {"test": "v,g\n1,1\n"}, "unknown column in .*test.csv 't'"),
+        (table(FINE), {"test": "v,g,t\n1,1,1\n2,1,yes\n"}, "1 rows with a target value .* 'yes'"),
+        (table(FINE), {"test": "v,g,t\n1e60,1,1\n"}, "'v' has test values .*too large"),
+        (table(FINE), {"test": "v,g,t\n1,5,1\n"}, "no test rows are left"),
+        ("v,g,t\n1,a,0\n2,b,1\n", {}, "no test rows are left"),
+        (table(FINE, "v" * 2000 + ",g,t"), {}, r"2,000 characters: is a quote left open\?"),
+        (table([*FINE, ("x" * 2000, 1, 1)]), {}, r"2,000 characters \(row 201\).*--drop 'v'.*'xxx"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(tmp_path, content, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path, content, **({"target": "t", "group": ("g",)} | options))
+    assert "\n" not in str(error.value)
+
+
+def test_a_directory_is_not_a_file(tmp_path):
+    with pytest.raises(UserError, match="never in one place"):
+        find(f"csv:{tmp_path}").read(tmp_path, DataOptions())
+    with pytest.raises(UserError, match="Is a directory"):
+        CsvFile(str(tmp_path)).key(DataOptions())
+
+
+@pytest.mark.parametrize(
+    "content, test, note",
+    [
+        (table([*FINE, (3, "", 1), (3, 1, "")]), None, "2 rows without a target or a group"),
+        (table([(5, *row) for row in FINE], "c,v,g,t"), None, "constant columns left out: c"),
+        (table([(n, *row) for n, row in enumerate(FINE)], ",v,g,t"), None, "1 columns without a"),
+        (table(FINE), "v,g,t\n1,1,1\n1,7,1\n", "1 test rows of groups without training .*: 7"),
+        (table(FINE), "v,g,t,u\n1,1,1,1\n", r"1 columns only in test.csv ignored \(u\)"),
+        (table([(v, 1, t) for v, _, t in FINE]), None, "one group only"),
+        (table([*FINE * 99, *[("x", 0, 1)] * 9]), None, "'v' is taken for text: . training .* 'x'"),
+        (
+            table([*FINE * 99, *[("?", 0, 1)] * 9]),
+            None,
+            "'v': . training and . test values missing",
+        ),
+        (table([*FINE, (3, 1)]), None, r"1 rows have fewer cells .*3 \(the first ends in line 202"),
+        (table([("", *row) for row in FINE], "e,v,g,t"), None, "without a value .* left out: e$"),
+        (table([("?", *row) for row in FINE], "e,v,g,t"), None, "without a value .* left out: e$"),
+        (
+            table([("" if row[0] % 20 == 0 else "ab"[row[1]], *row) for row in FINE], "e,v,g,t"),
+            None,
+            r"'e': \d+ training and \d+ test values missing, a category of their own",
+        ),
+        (table([*FINE, (3, 1, "?")]), None, "1 rows without a target or a group"),
+    ],
+)
+def test_what_was_done_to_the_data_is_noted(tmp_path, content, test, note):
+    data = read(tmp_path, content, test, target="t", group=("g",))
+    assert any(re.search(note, text) for text in data.notes), data.notes
+
+
+@pytest.mark.parametrize("cell", ["unknown", "?", "", "1"])
+def test_a_test_cell_does_not_change_the_inputs_of_training_rows(tmp_path, cell):
+    """Kinds and categories come from training rows alone, with a test file and without."""
+    options = {"target": "t", "group": ("g",)}
+    plain = read(tmp_path, table(FINE), test="v,g,t\n1,1,1\n", **options)
+    other = read(tmp_path, table(FINE), test=f"v,g,t\n{cell},1,1\n{cell},word,1\n", **options)
+    assert other.features == plain.features and other.groups == plain.groups
+    np.testing.assert_array_equal(other.train_x, plain.train_x)
+    # The same for a row that is held out.
+    group, y = (np.array([row[place] for row in FINE]) for place in (1, 2))
+    place = int(np.flatnonzero(hold_out(group, y, 0.2, seed=0))[0])
+    rows = [(cell, *row[1:]) if i == place else row for i, row in enumerate(FINE)]
+    plain, other = (read(tmp_path, table(some), **options) for some in (FINE, rows))
+    assert other.features == plain.features
+    np.testing.assert_array_equal(other.train_x, plain.train_x)
+
+
+def test_a_column_without_values_is_no_input(tmp_path):
+    data = read(tmp_path, table([("", *row) for row in FINE], "e,v,g,t"), target="t", group=("g",))
+    assert data.features == ("v", "g")
+
+
+def test_rows_that_end_in_an_empty_cell_are_not_short(tmp_path):
+    content = table([(t, v, g, "") for v, g, t in FINE], "t,v,g,e")
+    data = read(tmp_path, content, target="t", group=("g",))
+    assert not any("fewer cells" in note for note in data.notes)
+
+
+def test_whole_numbers_beyond_a_float_stay_apart(tmp_path):
+    content = table([(v, 2**53 + g, t) for v, g, t in FINE])
+    assert len(read(tmp_path, content, target="t", group=("g",), drop=("g",)).groups) == 2
+
+
+def test_the_key_follows_contents_and_options(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(PEOPLE)
+    (tmp_path / "test.csv").write_text(TEST)
+
+    def key(**options):
+        return find(f"csv:{path}").key(DataOptions(target="rich", group=("sex",), **options))
+
+    base = key()
+    assert base.startswith("csv-people-") and key() == base == key(test="0.2")
+    assert len({base, key(seed=1), key(test="0.3"), key(drop=("age",))}) == 4
+    test = str(tmp_path / "test.csv")
+    assert key(test=test) == key(test=test, seed=1) != base
+    path.touch()
+    assert key() == base
+    path.write_text(PEOPLE.replace("60", "61"))
+    assert key() != base
+
+
+def test_it_goes_through_preparation(tmp_path):
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    options = DataOptions(target="rich", group=("sex",), test="0.3")
+    prepared = prepare(find(f"csv:{tmp_path / 'people.csv'}"), tmp_path, options)
+    assert prepared.groups == ("F", "M")
+    assert prepared.counts == {"train": {"F": 2, "M": 2}, "test": {"F": 1, "M": 1}}
+    assert prepared.sources[0]["file"] == "people.csv"
+
+
+@given(
+    group=st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 5),
+    data=st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_rows_held_out_leave_every_group_and_class_to_train_on(group, share, seed, data):
+    group = np.unique(group, return_inverse=True)[1]
+    y = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(group), max_size=len(group))))
+    in_test = hold_out(group, y, share, seed)
+    np.testing.assert_array_equal(in_test, hold_out(group, y, share, seed))
+    assert set(group[~in_test]) == set(group)
+    assert set(y[~in_test]) == set(y)
+    for code in set(group):
+        held, size = in_test[group == code].sum(), (group == code).sum()
+        assert held <= max(1, round(share * size))
+
+
+@given(
+    values=st.lists(
+        # Not so small that training rows differ by less than float32 can divide test rows by.
+        st.one_of(st.none(), st.integers(-(10**9), 10**9).map(lambda n: n / 1000)),
+        min_size=8,
+        max_size=40,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_any_numbers_become_finite_and_standardised(values, tmp_path_factory):
+    rows = [("" if v is None else repr(v), n % 2, n // 2 % 2) for n, v in enumerate(values)]
+    data = read(tmp_path_factory.mktemp("csv"), table(rows), target="t", group=("g",))
+    assert np.isfinite(data.train_x).all() and np.isfinite(data.test_x).all()
+    if "v" in data.features and not set(column(data, "v")) <= {0.0, 1.0}:
+        x = column(data, "v")
+        train = x[x != 0] if "v missing" in data.features else x
+        assert abs(train.sum()) < 1e-3 * max(1, abs(train).max() * len(train))
+
+
+def test_real_people(adult_dir, tmp_path):
+    """Adult, as a CSV file of the user's, is the same arrays as the dataset `adult`."""
+    train, test = (
+        (adult_dir / "raw/adult" / name).read_text() for name in ("adult.data", "adult.test")
+    )
+    header = ",".join(COLUMNS) + "\n"
+    test = test.partition("\n")[2].replace("K.\n", "K\n")
+    data = read(
+        tmp_path,
+        header + train,
+        header + test,
+        target="income",
+        group=("sex", "income"),
+        drop=("fnlwgt", "education"),
+    )
+    adult = prepare(find("adult"), adult_dir, DataOptions())
+    assert data.features == adult.features
+    assert data.groups == ("Female / <=50K", "Female / >50K", "Male / <=50K", "Male / >50K")
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        np.testing.assert_array_equal(getattr(data, name), adult.array(name))

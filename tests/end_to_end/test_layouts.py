@@ -1,0 +1,92 @@
+"""Lemma 2 and its kin: how clients lie on ranks changes nothing but rounding."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from layouts import LAYOUTS
+from runs import Run
+
+from fedmpi import methods
+from fedmpi.data.partition import SETTINGS
+
+ROUNDS = 25
+pytestmark = pytest.mark.launch
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """All methods and settings, each on 1, 3 and 9 ranks, in one launch of a real mpirun."""
+    import sys
+
+    from runs import REPOSITORY, launch
+
+    out = tmp_path_factory.mktemp("layouts")
+    csv = out / "people.csv"
+    csv.write_text(people())
+    command = ["mpirun", "-n", str(max(LAYOUTS)), sys.executable]
+    command += [str(REPOSITORY / "tests/helpers/layouts.py"), str(out), str(csv), str(ROUNDS)]
+    done = launch(command)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return out
+
+
+def people() -> str:
+    """400 rows of four groups whose sizes differ by an order of magnitude."""
+    rng = np.random.default_rng(0)
+    group = rng.choice(4, size=400, p=[0.5, 0.3, 0.13, 0.07])
+    x = rng.normal(size=(400, 3)) + group[:, None] / 2
+    y = (x.sum(1) + group + rng.normal(size=400) > 2).astype(int)
+    rows = [f"{a},{b},{c},{g},{t}" for (a, b, c), g, t in zip(x, group, y, strict=True)]
+    return "\n".join(["u,v,w,g,y", *rows]) + "\n"
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("method", [m for m in methods.FILES if m != "centralized"])
+@pytest.mark.parametrize("which", ["last", "averaged"])
+def test_every_layout_gives_the_same_theta(runs, method, setting, which):
+    one, *others = (Run(runs / f"{method}-{setting}-{n}").theta(which) for n in LAYOUTS)
+    assert one.dtype == np.float64 and len(others) == 2
+    for other in others:
+        assert difference(other, one) < 1e-9
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("ranks", LAYOUTS)
+def test_the_federation_gives_the_centralized_model(runs, setting, ranks):
+    """Lemma 2 of the paper, after 25 rounds of unequal shards and missing groups."""
+    federated = Run(runs / f"fedminmax-{setting}-{ranks}")
+    centralized = Run(runs / f"centralized-{setting}-1")
+    for which in ("last", "averaged"):
+        assert difference(federated.theta(which), centralized.theta(which)) < 1e-9
+    for group, row in centralized.result["groups"].items():
+        assert federated.result["groups"][group]["weight"] == pytest.approx(row["weight"], abs=1e-9)
+
+
+def test_the_methods_differ(runs):
+    """The comparisons above could not fail if every method did the same."""
+    thetas = [
+        Run(runs / f"{method}-PSG-1").theta() for method in methods.FILES if method != "centralized"
+    ]
+    for i, a in enumerate(thetas):
+        assert all(difference(a, b) > 1e-6 for b in thetas[:i])
+
+
+@pytest.mark.parametrize("setting", ["PSG", "SSG"])
+def test_the_shards_are_unequal_and_clients_lack_groups(runs, setting):
+    with np.load(runs / f"fedminmax-{setting}-9" / "partition.npz") as partition:
+        counts = partition["counts"]
+    assert (counts == 0).any() and len(set(counts.sum(axis=0))) > 3
+
+
+def test_the_payload_is_theta_and_the_risks(runs):
+    """Per round and rank: theta, plus a few numbers a group (and the odd time split)."""
+    for method in ("fedminmax", "afl", "localfedminmax"):
+        run = Run(runs / f"{method}-PSG-9")
+        theta = 8 * run.config["parameters"]
+        risks = 8 * 4 * 11
+        assert theta <= run.result["bytes_per_round"] <= 1.1 * theta + risks

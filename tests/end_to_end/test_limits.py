@@ -1,0 +1,117 @@
+"""--limit-train and --limit-test: fewer rows, of every group its share."""
+
+import numpy as np
+import pytest
+
+from fedmpi.data.partition import choose_rows
+from fedmpi.errors import UserError
+
+GROUPS = ("a", "b", "c")
+
+
+@pytest.fixture
+def group_of_row():
+    return np.random.default_rng(0).choice(3, size=1000, p=[0.7, 0.295, 0.005])
+
+
+@pytest.mark.parametrize("limit", [3, 10, 100, 999, 1000])
+def test_every_group_has_its_share(group_of_row, limit):
+    rows = choose_rows(group_of_row, GROUPS, limit, seed=0)
+    assert len(rows) == limit
+    assert (np.diff(rows) > 0).all()
+    counts = np.bincount(group_of_row[rows], minlength=3)
+    shares = np.bincount(group_of_row) * limit / 1000
+    assert counts.min() >= 1
+    assert (np.abs(counts - shares) <= 2).all()
+
+
+def test_seeded_and_nested(group_of_row):
+    rows = choose_rows(group_of_row, GROUPS, 100, seed=0)
+    np.testing.assert_array_equal(rows, choose_rows(group_of_row, GROUPS, 100, seed=0))
+    assert set(rows) != set(choose_rows(group_of_row, GROUPS, 100, seed=1))
+    assert set(rows) < set(choose_rows(group_of_row, GROUPS, 200, seed=0))
+
+
+def test_a_group_without_rows_gets_none():
+    group_of_row = np.array([0, 2, 2, 2])
+    rows = choose_rows(group_of_row, GROUPS, 2, seed=0)
+    assert sorted(group_of_row[rows]) == [0, 2]
+
+
+def test_fewer_rows_than_groups(group_of_row):
+    with pytest.raises(UserError, match="2 rows are fewer than the 3 groups"):
+        choose_rows(group_of_row, GROUPS, 2, seed=0)
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(3)
+    values, group = rng.normal(size=400), rng.choice(list("pqr"), size=400, p=[0.6, 0.3, 0.1])
+    lines = [f"{x:.3f},{g},{'yes' if x > 0 else 'no'}" for x, g in zip(values, group, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["v,g,y", *lines]))
+    return (
+        "--dataset",
+        f"csv:{tmp_path / 't.csv'}",
+        "--target",
+        "y",
+        "--group",
+        "g",
+        "--rounds",
+        2,
+    )
+
+
+def test_a_run_on_fewer_rows(train, table):
+    limits = ("--limit-train", 90, "--limit-test", 30)
+    found = train(*table, "--clients", 4, *limits, output="found").result["groups"]
+    assert sum(group["n_train"] for group in found.values()) == 90
+    assert sum(group["n_test"] for group in found.values()) == 30
+    whole = train(*table, "--clients", 4, output="whole").result["groups"]
+    for name, group in found.items():
+        assert group["n_train"] == pytest.approx(whole[name]["n_train"] * 90 / 320, abs=1)
+
+
+def test_the_prepared_rows_stay_whole_and_the_subset_is_what_is_trained_on(train, table, tmp_path):
+    """Lemma 2 on the subset: who holds it changes nothing, so it is the same rows."""
+    same = (*table, "--limit-train", 80, "--dtype", "float64")
+    one = train(*same, "--method", "centralized", output="one")
+    for setting in ("ESG", "SSG"):
+        found = train(*same, "--clients", 5, "--setting", setting, output=setting)
+        np.testing.assert_allclose(found.theta(), one.theta(), rtol=0, atol=1e-9)
+    other = train(*same, "--clients", 5, "--seed", 0, "--limit-test", 10, output="other")
+    np.testing.assert_allclose(other.theta(), one.theta(), rtol=0, atol=1e-9)
+    (prepared,) = (tmp_path / "data/prepared").iterdir()
+    assert len(np.load(prepared / "train_y.npy")) > 300
+
+
+def test_more_than_there_are_is_all_with_a_note(train, table):
+    found = train(*table, "--clients", 4, "--limit-train", 10**6)
+    assert any("--limit-train 1000000" in note for note in found.config["notes"])
+
+
+@pytest.mark.parametrize(
+    "limit, message",
+    [
+        (("--limit-train", 2), "--limit-train: 2 rows are fewer than the 3 groups"),
+        (("--limit-test", 1), "--limit-test: 1 rows are fewer"),
+        (("--limit-train", 0), "--limit-train 0: must be at least 1"),
+        (("--limit-train", 12), "group 'r' has 1 row to train"),
+    ],
+)
+def test_too_few(train, table, limit, message):
+    with pytest.raises(UserError, match=message):
+        train(*table, "--clients", 4, *limit)
+
+
+@pytest.mark.launch
+def test_limits_on_three_ranks(mpirun, train, table, tmp_path):
+    limits = ("--limit-train", 60, "--limit-test", 20, "--clients", 4, "--dtype", "float64")
+    options = (*table, *limits, "--progress", "none")
+    folder = ("--output", tmp_path / "three", "--data-dir", tmp_path / "data")
+    done = mpirun(3, "-m", "fedmpi.train", *options, *folder)
+    assert done.returncode == 0, done.stderr
+    from runs import Run
+
+    three, one = Run(tmp_path / "three"), train(*table, *limits, output="one")
+    np.testing.assert_allclose(three.theta(), one.theta(), rtol=0, atol=1e-9)
+    assert three.result["groups"]["p"]["n_test"] == one.result["groups"]["p"]["n_test"]

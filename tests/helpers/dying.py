@@ -1,0 +1,108 @@
+"""Ranks that die at given moments, in one launch: after each run the others do the next.
+
+mpirun --with-ft ulfm -n 9 python tests/helpers/dying.py OUT CSV ROUNDS
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import fedmpi.federation.evaluation
+import fedmpi.federation.job
+from fedmpi.federation.exchange import Exchange
+from fedmpi.federation.job import Job
+from fedmpi.federation.rounds import Training
+from fedmpi.mpi import signals
+from fedmpi.mpi.ranks import MPI, Ranks, Stopped, run
+from fedmpi.run.arguments import resolve
+
+CLIENTS = 12
+LOCAL = "--local-epochs 2 --batch-size 7"
+RUNS = {
+    "localfedminmax": "--method localfedminmax --setting PSG --lr-mu 0.1",
+    "afl": "--method afl --setting PSG --lr-mu 0.1",
+    "fedavg": f"--method fedavg --setting SSG {LOCAL}",
+    "term": f"--method term --setting PSG --tilt 2 {LOCAL}",
+    "fedminmax": "--setting SSG --lr-mu 0.1 --clients 4",
+    "qfedavg": f"--method qfedavg --setting PSG --q 2 {LOCAL}",
+    "owners": "",
+}
+"""Options of each. When it is FedMinMax's turn four client ranks are left: one for each group."""
+WHEN = {
+    "localfedminmax": (5, Exchange, "sum_changes"),
+    "afl": (4, Training, "look_at_ranks"),
+    "fedavg": (1, Exchange, "sum_changes"),
+    "term": (4, Exchange, "report"),
+    "fedminmax": (3, Exchange, "begin_round"),
+    "qfedavg": (6, fedmpi.federation.job, "evaluate"),
+    "owners": (4, Exchange, "report"),
+}
+"""The round, and what the rank is about to do; `evaluate` is the scoring after the rounds."""
+STOPS = {"afl": 5}
+"""Asked to stop, a round after its loss, and resumed by the ranks that are left."""
+
+
+def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[str]:
+    """The owners' files are beside the CSV file."""
+    whose = f"csv:{csv} --skew 2 --clients {CLIENTS}"
+    if name == "owners":
+        whose = f"csv:{Path(csv).with_suffix('')}/"
+    return [
+        *("--dataset", *whose.split(), "--target", "y", "--group", "g"),
+        *("--rounds", rounds, "--eval-every", "2", "--lr", "0.3"),
+        *("--dtype", "float64", "--progress", "none", "--model", "mlp", "--micro-batch", "13"),
+        *("--data-dir", data, "--output", output, *RUNS[name].split()),
+    ]
+
+
+def die_at(t: int, where: object, what: str, job: Job) -> None:
+    """This process is killed when, in round `t` or later, it comes there."""
+    function = getattr(where, what)
+
+    def die(*arguments, **named):
+        if (arguments[1] if what == "begin_round" else job.exchange.round) >= t:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **named)
+
+    setattr(where, what, die)
+
+
+def stop_at(t: int) -> None:
+    """This process gets a signal when round `t` begins."""
+    begin = Exchange.begin_round
+
+    def begin_and_stop(self, now, evaluate):
+        if now == t:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        begin(self, now, evaluate)
+
+    Exchange.begin_round = begin_and_stop
+
+
+def main() -> int:
+    out, csv, rounds = sys.argv[1:]
+    comm = MPI.COMM_WORLD
+    signals.listen(speaks=False)
+    for name in RUNS:
+        ranks = Ranks(comm)
+        options = arguments(name, csv, f"{out}/data", rounds, str(Path(out) / name))
+        options += ["--on-client-failure", "continue"]
+        job = Job(ranks, resolve(options, ranks.size - 1, False))
+        if ranks.rank == 2:
+            die_at(*WHEN[name], job)
+        begin_round = Exchange.begin_round
+        if ranks.is_server and name in STOPS:
+            stop_at(STOPS[name])
+        try:
+            job.run()
+        except Stopped:
+            signals._asked, Exchange.begin_round = None, begin_round
+            ranks = Ranks(ranks.comm)
+            Job(ranks, resolve([*options, "--resume"], ranks.size - 1, False)).run()
+        comm = ranks.comm
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

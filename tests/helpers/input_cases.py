@@ -1,0 +1,438 @@
+"""The table of bad input, and of odd input that is good; tried on every rank of one launch.
+
+mpirun -n 3 python tests/helpers/input_cases.py FOLDER
+
+runs each case through the entry that users have, in a folder of its own, and leaves what came of it
+on each rank in FOLDER/outcomes.json. tests/end_to_end/test_input.py starts it and judges.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from fedmpi import train
+from fedmpi.data import find
+from fedmpi.data.options import DataOptions
+from fedmpi.data.prepare import prepare
+from fedmpi.mpi.ranks import AgreedError, Ranks
+
+ROWS = [f"{i},{i * 7 % 5},{'abcd'[i % 4]},{'yes' if i * 3 % 7 < 3 else 'no'}" for i in range(120)]
+TABLE = "\n".join(["u,v,g,y", *ROWS]) + "\n"
+DATA = ("--dataset", "csv:p.csv", "--target", "y", "--group", "g")
+COMMON = ("--clients", "4", "--rounds", "2", "--progress", "none", "--output", "out")
+
+
+@dataclass
+class Case:
+    """Options, a file p.csv or whatever `make` puts, and what the line of refusal must say."""
+
+    options: str = ""
+    says: str | None = None
+    """A regular expression; None: this is good input, and must simply work."""
+    table: str | bytes | None = TABLE
+    make: Callable[[], object] | None = None
+    data: tuple[str, ...] = DATA
+    unless: tuple[str, bool] = ("", False)
+    """What keeps the case from being tried, and whether it is so here."""
+
+
+def with_row(row: str) -> str:
+    return f"{TABLE}{row}\n"
+
+
+def in_column(column: int, value: Callable[[int, str], str]) -> str:
+    """TABLE with `value` of (row, cell) in one of its columns."""
+    rows = [row.split(",") for row in ROWS]
+    for i, row in enumerate(rows):
+        row[column] = value(i, row[column])
+    return "\n".join(["u,v,g,y", *map(",".join, rows)]) + "\n"
+
+
+def put(name: str, content: str | bytes = "") -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def prepared() -> Path:
+    options = DataOptions(target="y", group=("g",))
+    return prepare(find("csv:p.csv"), Path("data"), options).folder
+
+
+def flip_a_byte(name: str) -> None:
+    path = prepared() / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def edit_manifest(edit: Callable[[dict], object]) -> None:
+    path = prepared() / "manifest.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def another_run() -> None:
+    put("out/config.json", json.dumps({"science": {"lr": 0.5}}))
+    put("out/result.json", "{}")
+    put("out/model.pt", "precious")
+
+
+def module(text: str) -> Callable[[], None]:
+    return lambda: put("mine.py", text)
+
+
+LONG = "x" * 10_000_000
+BATCH_NORM = """from torch import nn
+def model(shape, classes):
+    return nn.Sequential(nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], classes))
+"""
+SYNTHETIC = ("--dataset", "synthetic")
+
+OPTIONS = {
+    "no dataset": Case(data=(), says="--dataset"),
+    "an empty dataset": Case("--dataset=", "unknown dataset"),
+    "a misspelt dataset": Case("--dataset adlut", "Did you mean 'adult'"),
+    "csv without a file": Case("--dataset csv:", "needs a file"),
+    "an unknown option": Case("--roundz 3", "--roundz"),
+    "a word too many": Case("ESG", "unrecognized arguments: ESG"),
+    "an option without its value": Case("--rounds", "expected one argument"),
+    "rounds that are no number": Case("--rounds many", "'many'"),
+    "rounds that are not whole": Case("--rounds 2.5", "2.5"),
+    "no rounds": Case("--rounds 0", "at least 1"),
+    "endless rounds": Case("--rounds 99999999999999999999", "at most 2147483647"),
+    "a step of zero": Case("--lr 0", "above 0"),
+    "a negative step": Case("--lr -1", "above 0"),
+    "a step that is no number": Case("--lr nan", "above 0"),
+    "an infinite step": Case("--lr inf", "a finite number above 0"),
+    "a negative step of the adversary": Case("--lr-mu -1", "at least 0"),
+    "an infinite step of the adversary": Case("--lr-mu inf", "at least 0"),
+    "a negative floor": Case("--epsilon -0.1", "--epsilon -0.1"),
+    "a floor that is no number": Case("--epsilon nan", "--epsilon nan"),
+    "a floor that leaves no room": Case("--epsilon 0.3", "4 groups .* at most 0.25"),
+    "no clients": Case("--clients 0", "at least 1"),
+    "fewer clients than ranks": Case("--clients 1", "mpirun -n 2"),
+    "more clients than rows": Case("--clients 100", "--clients 24"),
+    "a billion clients": Case("--clients 1000000000", "--clients 24"),
+    "a negative q": Case("--method qfedavg --q -1", "at least 0"),
+    "a tilt that is no number": Case("--method term --tilt nan", "at least 0"),
+    "a skew of zero": Case("--skew 0", "above 0"),
+    "a negative seed": Case("--seed -1", "at least 0"),
+    "a seed beyond all bounds": Case("--seed 99999999999999999999", "at most"),
+    "empty batches": Case("--local-epochs 1 --batch-size 0", "at least 1"),
+    "no epochs": Case("--local-epochs 0", "at least 1"),
+    "passes of no rows": Case("--micro-batch 0", "at least 1"),
+    "no history": Case("--eval-every 0", "at least 1"),
+    "no checkpoints, by zero": Case("--checkpoint-every 0", "at least 1"),
+    "no patience": Case("--stall-timeout 0", "above 0"),
+    "no way to go on": Case("--on-client-failure go", "Allowed: continue, end"),
+    "fewer rows than groups": Case("--limit-train 3", "fewer than the 4 groups"),
+    "fewer rows than clients": Case("--limit-train 8", "a larger --limit-train"),
+    "fewer test rows than groups": Case("--limit-test 3", "fewer than the 4 groups"),
+    "a misspelt setting": Case("--setting PSSG", "'SSG'"),
+    "PSG on two groups": Case("--setting PSG", "--setting SSG", data=SYNTHETIC),
+    "SSG with too few clients": Case("--setting SSG --clients 3", "--clients 4 or more"),
+    "a draw too small": Case("--rows 1", "more --rows", data=SYNTHETIC),
+    "a misspelt method": Case("--method fedminimax", "'fedminmax'"),
+    "a method that is no class": Case("--method os:path", "not a subclass"),
+    "a method in no module": Case("--method :X", "package.module:Class"),
+    "a method in a broken module": Case(
+        "--method mine:X", "SyntaxError.*mine.py, line 1", make=module("class X(:\n")
+    ),
+    "a misspelt model": Case("--model mpl", "'mlp'"),
+    "a model for images": Case("--model cnn", "use --model mlp"),
+    "a model that cannot be called so": Case("--model os:getcwd", "TypeError"),
+    "a model that is not averaged": Case(
+        "--model mine:model", "nn.GroupNorm", make=module(BATCH_NORM)
+    ),
+    "a misspelt loss": Case("--loss brierr", "'brier'"),
+    "a device that is not made": Case("--device tpu", "Allowed: auto, cpu, cuda"),
+    "a GPU that is not there": Case(
+        "--device cuda", "--device cpu", unless=("there is a GPU", torch.cuda.is_available())
+    ),
+    "sums on a GPU that is not there": Case(
+        "--cuda-aware", "leave it out", unless=("there is a GPU", torch.cuda.is_available())
+    ),
+    "sums on the GPU of a CPU": Case("--cuda-aware --device cpu", "--device cpu does not"),
+    "sums on GPUs and in hosts": Case(
+        "--cuda-aware --reduce hierarchical", "--reduce hierarchical does not"
+    ),
+    "a balance of nothing": Case("--balance row", "Did you mean 'rows'"),
+    "half precision": Case("--dtype float16", "Allowed: float32, float64"),
+    "a misspelt kind of sum": Case("--reduce hierarchic", "Did you mean 'hierarchical'"),
+    "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),
+    "epochs of a one-step method": Case("--method afl --local-epochs 2", "does nothing"),
+    "an option of another dataset": Case("--states MA", "does nothing with --dataset csv"),
+    "a state that is not": Case("--states XX", "Did you mean", data=("--dataset", "acs-race")),
+    "to resume and to start over": Case("--resume --force", "give one of them"),
+    "nothing to resume": Case("--resume", "no checkpoint"),
+    "no target": Case(data=(*DATA[:2], *DATA[4:]), says="needs --target COL"),
+    "no group": Case(data=DATA[:4], says="needs --group COL"),
+    "an empty group": Case("--group ,", "empty name"),
+    "a group twice": Case("--group g,g", "twice"),
+    "a share of more than all": Case("--test 1.5", "between 0 and 1"),
+    "a share that is no number": Case("--test nan", "between 0 and 1"),
+}
+TABLES = {
+    "a file that is not there": Case("--dataset csv:q.csv", "q.csv: No such file.*seen from /"),
+    "a link to nowhere": Case(
+        "--dataset csv:q.csv", "No such file", make=lambda: Path("q.csv").symlink_to("nowhere")
+    ),
+    "a link to itself": Case(
+        "--dataset csv:q.csv", "cannot read q.csv", make=lambda: Path("q.csv").symlink_to("q.csv")
+    ),
+    "a folder for a file": Case("--test .", "Is a directory"),
+    "a path below a file": Case("--dataset csv:p.csv/q.csv", "Not a directory"),
+    "a name that is too long": Case(f"--dataset csv:{'q' * 300}", "File name too long"),
+    "a home of nobody": Case("--dataset csv:~nobody-here/q.csv", "No such file"),
+    "a pipe": Case("--dataset csv:pipe", "pipe or a device", make=lambda: os.mkfifo("pipe")),
+    "an endless device": Case("--dataset csv:/dev/zero", "pipe or a device"),
+    "a file that does not let itself be read": Case(
+        "--dataset csv:/proc/self/mem",
+        "cannot read",
+        unless=("there is no /proc/self/mem", not Path("/proc/self/mem").exists()),
+    ),
+    "an empty file": Case(table="", says="is empty"),
+    "a header alone": Case(table="u,v,g,y\n", says="header but no rows"),
+    "one row": Case(table="u,v,g,y\n1,2,a,yes\n", says="one value only"),
+    "two rows": Case(table="u,v,g,y\n1,2,a,yes\n3,4,a,no\n", says="no test rows are left"),
+    "one class": Case(table=TABLE.replace("yes", "no"), says="one value only .*It is 'no'"),
+    "one class to train on": Case(
+        "--test t.csv",
+        "one value only in the training rows; .*It is 'no'",
+        table=TABLE.replace("yes", "no"),
+        make=lambda: put("t.csv", "u,v,g,y\n1,1,a,yes\n"),
+    ),
+    "a class in test only": Case(
+        "--test t.csv", "'perhaps'", make=lambda: put("t.csv", "u,v,g,y\n1,1,a,perhaps\n")
+    ),
+    "a target of fractions": Case(
+        "--target u", "must be classes", table=in_column(0, lambda i, _: f"{i}.5")
+    ),
+    "a target of numbers with thirty digits": Case(
+        table=in_column(3, lambda i, _: "9" * 30 if i % 2 else "1"),
+        says="2.53.*One of them is 9{30}",
+    ),
+    "a target with a value for every row": Case(
+        "--target u",
+        "1200 different values",
+        table=TABLE + "".join(f"{i},1,a,no\n" for i in range(120, 1200)),
+    ),
+    "infinite features": Case(table=with_row("inf,1,a,no"), says="'u' has 1 infinite values"),
+    "features beyond all bounds": Case(table=with_row("1e308,1,a,no"), says="too large"),
+    "infinite features in test": Case(
+        "--test t.csv", "'u' has test values", make=lambda: put("t.csv", "u,v,g,y\n-inf,1,a,no\n")
+    ),
+    "a text for every row": Case(
+        table=TABLE + "".join(f"id{i},1,a,no\n" for i in range(300)), says="--drop 'u'"
+    ),
+    "two columns of a name": Case(table=TABLE.replace("u,v", "u,u", 1), says="more than one col"),
+    "a missing column": Case("--target z", "unknown column in p.csv 'z'.*g, u, v, y"),
+    "a column to drop that is missing": Case("--drop z", "unknown column in p.csv 'z'"),
+    "a missing column of thousands": Case(
+        "--target z", "500 in all", ",".join(f"c{i}" for i in range(500)) + "\n1" + ",1" * 499
+    ),
+    "nothing to learn from": Case("--drop u,v,g", "no column is left"),
+    "a target without a value": Case(table=in_column(3, lambda *_: ""), says="no row with a value"),
+    "semicolons": Case(table=TABLE.replace(",", ";"), says="separate its cells by commas"),
+    "a row with a cell too many": Case(table=with_row("1,2,a,no,7"), says="line 122, saw 5"),
+    "an open quote": Case(table=with_row('1,2,"a,no'), says="not a table"),
+    "ten million characters in a feature": Case(
+        table=with_row(f"{LONG},1,a,no"), says="cell of 10,000,000 characters .row 121.*--drop 'u'"
+    ),
+    "ten million characters in a group": Case(table=with_row(f"1,1,{LONG},no"), says="10,000,000"),
+    "ten million characters in a name": Case(table=TABLE.replace("u", LONG, 1), says="10,000,000"),
+    "UTF-16": Case(table=TABLE.encode("utf-16"), says="not UTF-8"),
+    "Latin-1": Case(table=with_row("1,2,Zoë,no").encode("latin1"), says="not UTF-8.*iconv"),
+    "bytes that are no text": Case(table=bytes(range(256)), says="not UTF-8"),
+}
+FOLDERS = {
+    "output that is empty": Case("--output=", "name a folder"),
+    "output that is a file": Case("--output p.csv", "cannot make the folder p.csv"),
+    "output below a file": Case("--output p.csv/out", "Not a directory"),
+    "output where nobody can write": Case("--output /proc/out", "cannot make the folder"),
+    "output in a folder that is read-only": Case(
+        "--output /sys/kernel",
+        "cannot write",
+        unless=("there is no /sys/kernel", not Path("/sys/kernel").is_dir()),
+    ),
+    "output with a name too long": Case(f"--output {'o' * 300}", "File name too long"),
+    "output with another run": Case(says="finished run of another.*--force", make=another_run),
+    "output with an unfinished run": Case(
+        says="--resume to go on", make=lambda: put("out/checkpoint.pt", "precious")
+    ),
+    "output with somebody's files": Case(
+        says="config.json that is of no run", make=lambda: put("out/config.json", '{"mine": 1}')
+    ),
+    "data below a file": Case("--data-dir p.csv", "Choose a --data-dir"),
+    "data where nobody can write": Case("--data-dir /proc/data", "Choose a --data-dir"),
+    "data that are empty": Case("--data-dir=", "name a folder"),
+    "prepared is a file": Case(says="Choose a --data-dir", make=lambda: put("data/prepared")),
+    "a prepared folder without a manifest": Case(
+        says="Delete that folder", make=lambda: (prepared() / "manifest.json").unlink()
+    ),
+    "a manifest that is no JSON": Case(
+        says="Delete that folder", make=lambda: (prepared() / "manifest.json").write_text("{")
+    ),
+    "a manifest that is a list": Case(
+        says="Delete that folder", make=lambda: (prepared() / "manifest.json").write_text("[]")
+    ),
+    "a manifest without groups": Case(
+        says="Delete that folder", make=lambda: edit_manifest(lambda m: m.pop("groups"))
+    ),
+    "a wrong hash": Case(
+        says="manifest.json says 0000",
+        make=lambda: edit_manifest(lambda m: m["arrays"]["train_y"].update(sha256="0" * 64)),
+    ),
+    "a byte of the inputs that flipped": Case(
+        says="train_x.npy has SHA-256", make=lambda: flip_a_byte("train_x.npy")
+    ),
+    "a byte of the groups that flipped": Case(
+        says="test_group.npy has SHA-256", make=lambda: flip_a_byte("test_group.npy")
+    ),
+    "an array cut short": Case(
+        says="train_x.npy cannot be read", make=lambda: os.truncate(prepared() / "train_x.npy", 200)
+    ),
+    "an empty array": Case(
+        says="train_y.npy cannot be read", make=lambda: os.truncate(prepared() / "train_y.npy", 0)
+    ),
+    "an array of objects": Case(
+        says="train_y.npy cannot be read",
+        make=lambda: np.save(prepared() / "train_y.npy", np.array([{}]), allow_pickle=True),
+    ),
+    "an array of another shape": Case(
+        says="manifest.json says", make=lambda: np.save(prepared() / "train_y.npy", np.zeros(3))
+    ),
+    "a raw file that is not what it should be": Case(
+        data=("--dataset", "adult"),
+        says="SHA-256|adult.data",
+        make=lambda: [put(f"data/raw/adult/adult.{x}", "not people\n") for x in ("data", "test")],
+        options="--rounds 1",
+    ),
+    "an empty checkpoint": Case(
+        "--resume", "checkpoint.pt cannot be read", make=lambda: put("out/checkpoint.pt")
+    ),
+    "a checkpoint that is text": Case(
+        "--resume", "checkpoint.pt cannot be read", make=lambda: put("out/checkpoint.pt", "hello")
+    ),
+    "a checkpoint of something else": Case(
+        "--resume",
+        "checkpoint.pt cannot be read",
+        make=lambda: (put("out/x"), torch.save({"a": torch.ones(3)}, "out/checkpoint.pt")),
+    ),
+    "a folder for a checkpoint": Case(
+        "--resume", "checkpoint.pt", make=lambda: Path("out/checkpoint.pt").mkdir(parents=True)
+    ),
+}
+GOOD = {
+    "as it should be": Case(),
+    "CRLF": Case(table=TABLE.replace("\n", "\r\n")),
+    "a byte order mark": Case(table=b"\xef\xbb\xbf" + TABLE.encode()),
+    "both": Case(table=b"\xef\xbb\xbf" + TABLE.replace("\n", "\r\n").encode()),
+    "names in Greek and Chinese": Case(
+        "--target=στόχος --group=群", table=TABLE.replace("u,v,g,y", "ü,ß v,群,στόχος", 1)
+    ),
+    "groups in Greek and Chinese": Case(table=TABLE.replace("a", "α β").replace("b", "群")),
+    "a file with a name in Greek": Case(
+        "--dataset csv:δεδομένα.csv", make=lambda: put("δεδομένα.csv", TABLE)
+    ),
+    "output in a folder with spaces": Case("--output=a folder/of mine"),
+    "a quoted cell of several lines": Case(table=TABLE + '1,1,"a\nb",yes\n' * 9),
+    "text among numbers": Case(table=with_row("many,1,a,no")),
+    "blanks, NA and nan among numbers": Case(table=with_row(",NA,a,no\nnan,?,b,yes")),
+    "an empty column": Case(table=in_column(1, lambda *_: "")),
+    "a row cut short": Case(table=with_row("1,2")),
+    "ten million characters in what is dropped": Case("--drop u", table=with_row(f"{LONG},1,a,no")),
+    "a group in test only": Case(
+        "--test t.csv", make=lambda: put("t.csv", "u,v,g,y\n1,1,a,no\n1,1,zz,no\n")
+    ),
+    "one group": Case(table=in_column(2, lambda *_: "a")),
+    "huge but finite numbers": Case(table=with_row("1e100,1,a,no")),
+    "the training file as the test file": Case("--test p.csv"),
+    "a setting in small letters": Case("--setting ssg"),
+    "a step that is nearly nothing": Case("--lr 1e-300"),
+    "a skew that is nearly nothing": Case("--setting SSG --skew 1e-300"),
+    "a folder that is there, and empty": Case(make=lambda: Path("out").mkdir()),
+    "a lock that a crashed run left": Case(make=lambda: put("out/.lock", "process 1 on nowhere")),
+}
+CASES = OPTIONS | TABLES | FOLDERS | GOOD
+
+
+def folder_of(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+def contents() -> dict[str, str]:
+    """What is in this folder, but for the prepared data."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
+        for path in sorted(Path().rglob("*"))
+        if path.parts[0] not in ("data", "__pycache__")
+    }
+
+
+def attempt(case: Case) -> tuple[str, str]:
+    """How the command of `case` ends on this rank."""
+    sys.argv = ["fedmpi.train", *case.data, *COMMON, *split(case.options)]
+    try:
+        return "done", str(train.main())
+    except AgreedError as error:
+        return "refused", str(error)
+    except SystemExit as error:
+        return "exit", str(error.code)
+    except BaseException:
+        return "traceback", traceback.format_exc()
+
+
+def split(options: str) -> list[str]:
+    """Words, of which one with = may have spaces."""
+    return [options] if "=" in options and " --" not in options else options.split()
+
+
+def main() -> None:
+    # Polite waits: a rank that spins would take the core from the one that writes the files.
+    world, folder = Ranks(MPI.COMM_WORLD), Path(sys.argv[1]).resolve()
+    sys.path.insert(0, "")  # as `python -m` has it: modules of one's own, in the folder one is in
+    outcomes = {}
+    for name, case in CASES.items():
+        mine = folder / folder_of(name)
+        if world.rank == 0:
+            mine.mkdir()
+            os.chdir(mine)
+            if case.table is not None:
+                put("p.csv", case.table)
+            if case.make:
+                case.make()
+        world.meet()
+        os.chdir(mine)
+        sys.modules.pop("mine", None)
+        before = contents() if world.rank == 0 else {}
+        world.meet()
+        began = time.perf_counter()
+        why_not, so_here = case.unless
+        outcome = ("skipped", why_not) if so_here else attempt(case)
+        if outcome[0] == "traceback":
+            print(f"case {name!r}, rank {world.rank}: {outcome[1]}", file=sys.stderr, flush=True)
+            world.comm.Abort(3)  # the others may wait for this one for ever
+        by_rank = world.gather(outcome)
+        if world.rank == 0:
+            unchanged = contents() == before
+            seconds = time.perf_counter() - began
+            outcomes[name] = {"by_rank": by_rank, "unchanged": unchanged, "seconds": seconds}
+    if world.rank == 0:
+        (folder / "outcomes.json").write_text(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Every method and setting on several layouts of one launch: theta of each, into OUT.
+
+mpirun -n 9 python tests/helpers/layouts.py OUT CSV ROUNDS
+"""
+
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+from fedmpi import methods
+from fedmpi.data.partition import SETTINGS
+from fedmpi.federation.job import Job
+from fedmpi.mpi.ranks import Ranks, run
+from fedmpi.run.arguments import resolve
+
+CLIENTS = 11
+LAYOUTS = (1, 3, 9)
+
+
+def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
+    """A small run whose shards are unequal, and whose clients lack groups but in ESG."""
+    local = ["--local-epochs", "2", "--batch-size", "10"]
+    return [
+        *("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"),
+        *("--method", method, "--setting", setting, "--clients", str(CLIENTS)),
+        *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
+        *(local if methods.find(method).local_epochs else ["--lr-mu", "0.1"]),
+        *("--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
+    ]
+
+
+def main() -> int:
+    out, csv, rounds = sys.argv[1:]
+    world = Ranks(MPI.COMM_WORLD)
+    teams = {size: world.first(size) for size in LAYOUTS if size <= world.size}
+    for method in methods.FILES:
+        for setting in SETTINGS:
+            for size, team in teams.items():
+                folder = Path(out) / f"{method}-{setting}-{size}"
+                options = [*arguments(method, setting, csv, rounds), "--output", str(folder)]
+                options += ["--data-dir", str(Path(out) / "data")]
+                if methods.find(method).single_client and size > 2:
+                    continue
+                if team:
+                    config = resolve(options, max(1, size - 1), one_process=size == 1)
+                    Job(team, config).run()
+                world.meet()
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

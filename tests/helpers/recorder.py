@@ -1,0 +1,196 @@
+"""Every method under a communicator that writes down what each rank gives to MPI.
+
+mpirun -n 3 python tests/helpers/recorder.py OUT TABLE...
+
+trains each of RUNS on each TABLE, through the entry that users have, with MPI.COMM_WORLD replaced
+by a Recorder. OUT/<run>-<table>-<rank>.npz has the calls and, to compare with, the rank's own rows.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import fedmpi.federation.exchange
+import fedmpi.federation.job
+import fedmpi.federation.rounds
+import fedmpi.mpi.allreduce
+from fedmpi import train
+from fedmpi.methods.fedminmax import FedMinMax
+from fedmpi.mpi.ranks import Ranks
+
+ROUNDS, EVAL_EVERY, BATCH = 5, 2, 10_000
+LOCAL = f"--local-epochs 1 --batch-size {BATCH}"
+RUNS = {
+    "fedminmax": "",
+    "fedminmax-8": "--clients 8",
+    "fedminmax-hierarchical": "--reduce hierarchical",
+    "fedminmax-local": f"--method fedminmax {LOCAL}",
+    "centralized": "--method centralized",
+    "localfedminmax": "--method localfedminmax",
+    "afl": "--method afl",
+    "afl-8": "--method afl --clients 8",
+    "fedavg": f"--method fedavg {LOCAL}",
+    "qfedavg": f"--method qfedavg --q 2 {LOCAL}",
+    "term": f"--method term --tilt 3 {LOCAL}",
+    "term-sample": f"--method term --tilt 3 --tilt-level sample {LOCAL}",
+    "leaks": "--method recorder:Leaks",
+}
+
+# What a rank that is not the root gives away in each call: the first argument, or nothing.
+BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares")
+PICKLES = ("gather", "allgather", "allreduce")
+RECEIVES = ("Ibcast", "Iscatterv", "bcast", "scatter", "Recv")
+NOTHING = ("Get_rank", "Get_size", "Split", "Split_type", "Free", "Ibarrier", "Iprobe", "Abort")
+
+
+class Leaks(FedMinMax):
+    """A method that gives its rows away in round 2: what the tests must find."""
+
+    steps = 0
+
+    def client_round(self, clients, exchange):
+        super().client_round(clients, exchange)
+        if exchange.round == 2:
+            MPI.COMM_WORLD.Isend(clients.x[0].numpy().copy(), dest=0, tag=99).Wait()
+
+    def update_weights(self, risks):
+        super().update_weights(risks)
+        self.steps += 1
+        for rank in (1, 2) if self.steps == 2 else ():
+            MPI.COMM_WORLD.Recv(np.empty(100), source=rank, tag=99)
+
+
+class Log:
+    """The calls of this rank, in order."""
+
+    calls: list[dict]
+    buffers: list[np.ndarray]
+
+    def begin(self) -> None:
+        """A run begins."""
+        self.calls, self.buffers = [], []
+        self.phase, self.round = "set-up", 0
+        self.job: fedmpi.federation.job.Job | None = None
+
+    def note(self, name: str, arguments: tuple) -> None:
+        call: dict[str, Any] = {"phase": self.phase, "round": self.round, "call": name}
+        if name in BUFFERS:
+            given = arguments[1] if arguments[0] is MPI.IN_PLACE else arguments[0]
+            buffer = np.array(np.asarray(given), copy=True).reshape(-1)
+            call |= {"gives": "buffer", "dtype": str(buffer.dtype), "size": buffer.size}
+            self.buffers.append(buffer)
+        elif name in PICKLES:
+            value = arguments[0]
+            call |= {"gives": "pickle", "type": type(value).__name__, "value": repr(value)}
+        elif name == "Allocate_shared":
+            call |= {"gives": "nothing", "size": arguments[0]}
+        elif name in (*RECEIVES, *NOTHING):
+            call |= {"gives": "nothing"}
+        else:
+            call |= {"gives": "unknown"}
+        self.calls.append(call)
+
+
+class Recorder:
+    """mpi4py's communicator, and a note of every call of one of its methods."""
+
+    def __init__(self, comm: MPI.Comm, log: Log) -> None:
+        self._comm, self._log = comm, log
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._comm, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._log.note(name, arguments)
+            result = found(*arguments, **named)
+            return Recorder(result, self._log) if isinstance(result, MPI.Comm) else result
+
+        return call
+
+
+class Windows:
+    """MPI.Win, for what the package uses of it: memory that the ranks of a host share."""
+
+    def __init__(self, win: type[MPI.Win], log: Log) -> None:
+        self._win, self._log = win, log
+
+    def Allocate_shared(self, size: int, unit: int, info: MPI.Info, comm: Recorder) -> MPI.Win:
+        self._log.note("Allocate_shared", (size,))
+        return self._win.Allocate_shared(size, unit, info, comm._comm)
+
+
+def follow(log: Log) -> None:
+    """Let the log know where in a run it is, and of its job."""
+    run, begin = (
+        fedmpi.federation.rounds.Training.run,
+        fedmpi.federation.exchange.Exchange.begin_round,
+    )
+    make, start = fedmpi.federation.job.Job.__init__, fedmpi.mpi.allreduce.Hierarchical.start
+
+    def run_and_tell(self):
+        log.phase = "rounds"
+        run(self)
+        log.phase = "end"
+
+    def begin_and_tell(self, t, evaluate):
+        log.round = t
+        begin(self, t, evaluate)
+
+    def make_and_tell(self, *arguments):
+        make(self, *arguments)
+        log.job = self
+
+    def start_and_tell(self):
+        log.note("shares", (self.buffer,))
+        start(self)
+
+    fedmpi.mpi.allreduce.Hierarchical.start = start_and_tell
+    fedmpi.federation.rounds.Training.run = run_and_tell
+    fedmpi.federation.exchange.Exchange.begin_round = begin_and_tell
+    fedmpi.federation.job.Job.__init__ = make_and_tell
+
+
+def save(path: Path, log: Log) -> None:
+    """The calls, and the rows of this rank's clients."""
+    own: dict[str, Any] = {}
+    if log.job and log.job.clients:
+        clients, groups = log.job.clients, len(log.job.prepared.groups)
+        cell = clients.cell.numpy()
+        own = {"x": clients.x.numpy(), "y": clients.y.numpy(), "group": cell % groups}
+        own |= {"client": clients.numbers[cell // groups], "numbers": clients.numbers}
+    given = {f"buffer{i}": buffer for i, buffer in enumerate(log.buffers)}
+    np.savez(path, calls=json.dumps(log.calls), **own, **given)
+
+
+def main() -> None:
+    out, *tables = sys.argv[1:]
+    world, win, log = MPI.COMM_WORLD, MPI.Win, Log()
+    ranks = Ranks(world)
+    follow(log)
+    for table in tables:
+        for name, options in RUNS.items():
+            log.begin()
+            # The attribute of the module: whoever asks mpi4py for the world gets the recorder.
+            MPI.COMM_WORLD, MPI.Win = Recorder(world, log), Windows(win, log)
+            folder = Path(out) / f"{name}-{Path(table).stem}"
+            sys.argv = [
+                *("fedmpi.train", "--dataset", f"csv:{table}", "--target", "y", "--group", "g"),
+                *("--setting", "PSG", "--skew", "3", "--clients", "4", "--model", "logistic"),
+                *("--dtype", "float64", "--rounds", str(ROUNDS), "--eval-every", str(EVAL_EVERY)),
+                *("--lr", "0.5", "--progress", "none", "--data-dir", f"{out}/data"),
+                *("--reduce", "flat", "--output", str(folder), *options.split()),
+            ]
+            train.main()
+            MPI.COMM_WORLD, MPI.Win = world, win
+            save(Path(f"{folder}-{world.rank}.npz"), log)
+            ranks.meet()
+
+
+if __name__ == "__main__":
+    main()

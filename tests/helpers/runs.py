@@ -1,0 +1,103 @@
+"""What the tests share: how a real mpirun is started, and what a run left."""
+
+import contextlib
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedmpi.run.supervise import NOT_UP, STARTS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass
+class Run:
+    """What a run left."""
+
+    folder: Path
+
+    @property
+    def result(self) -> dict:
+        return json.loads((self.folder / "result.json").read_text())
+
+    @property
+    def config(self) -> dict:
+        return json.loads((self.folder / "config.json").read_text())
+
+    @property
+    def history(self) -> list[dict[str, str]]:
+        with open(self.folder / "history.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def theta(self, which: str = "last") -> np.ndarray:
+        """The model as one vector: the `last` theta, or the `averaged` one."""
+        state = torch.load(self.folder / "model.pt", weights_only=True)[which]
+        return torch.cat([p.reshape(-1) for p in state.values()]).numpy()
+
+
+class CutOff(Exception):
+    """The end of a run, as if it had been killed."""
+
+
+@contextlib.contextmanager
+def cut_off_after(last: int):
+    """Runs in this process end after round `last`, with nothing more saved."""
+    from fedmpi.federation.server import Server
+
+    end_round = Server.end_round
+
+    def cut(self, t, split):
+        end_round(self, t, split)
+        if t == last:
+            raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
+        patch.setattr(Server, "end_round", cut)
+        yield
+
+
+def write_people(path: Path, sizes: dict[str, int], lifted: str = "") -> Path:
+    """A small CSV: numbers u and v, groups g of these sizes, and a target y that follows u + v.
+
+    It is "yes" more often in the group `lifted`.
+    """
+    rng = np.random.default_rng(1)
+    group = np.repeat(list(sizes), list(sizes.values()))
+    x = rng.normal(size=(len(group), 2))
+    y = np.where(x.sum(1) + (group == lifted) > 0, "yes", "no")
+    rows = [f"{u},{v},{g},{t}" for (u, v), g, t in zip(x, group, y, strict=True)]
+    path.write_text("\n".join(["u,v,g,y", *rows]) + "\n")
+    return path
+
+
+def launcher() -> dict[str, str]:
+    """The environment in which this Python's own mpirun starts, also as root and oversubscribed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "PRTE"))}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+    environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(REPOSITORY), str(REPOSITORY / "tests/helpers")]
+    )
+    return environment
+
+
+def launch(command: list[str], timeout: float = 280, **options: Any) -> CompletedProcess[str]:
+    """Run `command`, a real mpirun; again, if that itself did not come up."""
+    for _ in range(STARTS):
+        done = subprocess.run(
+            command, env=launcher(), capture_output=True, text=True, timeout=timeout, **options
+        )
+        if NOT_UP not in done.stderr:
+            break
+    return done

@@ -1,0 +1,149 @@
+"""Training that loses clients, stated plainly: autograd over all rows at once, in float64.
+
+A second opinion on fedmpi.federation.failures. Of the program it takes the prepared rows, who holds
+them, the theta of the start and the order of the batches. A lost client takes part up to its last
+round.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmpi import data as datasets
+from fedmpi import models
+from fedmpi.data.options import options_from
+from fedmpi.data.partition import partition
+from fedmpi.data.prepare import prepare
+from fedmpi.federation.clients import batch_order
+from fedmpi.run.config import Config
+
+
+def project(v: np.ndarray, floor: float) -> np.ndarray:
+    """The nearest weights of sum one above a floor: max(floor, v - x), with x by bisection."""
+    low, high = v.min() - 1.0, v.max()
+    for _ in range(200):
+        x = (low + high) / 2
+        low, high = (x, high) if np.maximum(floor, v - x).sum() > 1 else (low, x)
+    return np.maximum(floor, v - low)
+
+
+def rescaled(weights: dict, left: list, anew: dict) -> dict:
+    """The weights of those who are left, in the same proportions; anew if they had none."""
+    total = sum(weights[i] for i in left)
+    return {i: weights[i] / total if total > 0 else anew[i] for i in left}
+
+
+@dataclass
+class Federation:
+    """The rows of everybody, and how many rounds each client takes part in."""
+
+    config: Config
+    last_round: dict[int, int] = field(default_factory=dict)
+    """Of the clients that are lost."""
+
+    def __post_init__(self) -> None:
+        c = self.config
+        dataset = datasets.find(c.dataset)
+        data = prepare(dataset, Path(c.data_dir), options_from(c))
+        x, y, self.group = (np.array(data.array(f"train_{part}")) for part in ("x", "y", "group"))
+        held = partition(
+            self.group, data.groups, c.clients, c.setting, dataset, skew=c.skew, seed=c.seed
+        )
+        self.client, self.clients = held.client_of_row, range(c.clients)
+        self.x, self.y = torch.from_numpy(x).double(), torch.from_numpy(y.astype(np.int64))
+        module = models.build(c.model, x.shape[1:], len(data.classes), c.seed)
+        self.theta = [p.detach().double() for p in module.parameters()]
+
+    def losses(self, theta: list[Tensor], rows: np.ndarray) -> Tensor:
+        h = self.x[rows]
+        for i in range(0, len(theta), 2):
+            h = (h if i == 0 else torch.relu(h)) @ theta[i].T + theta[i + 1]
+        return torch.nn.functional.cross_entropy(h, self.y[rows], reduction="none")
+
+    def descend(self, theta: list[Tensor], rows: np.ndarray, weights: np.ndarray) -> list[Tensor]:
+        """A step down the weighted sum of the rows' losses."""
+        leaves = [p.clone().requires_grad_() for p in theta]
+        total = self.losses(leaves, rows) @ torch.from_numpy(weights)
+        slopes = torch.autograd.grad(total, leaves)
+        return [p - self.config.lr * g for p, g in zip(theta, slopes, strict=True)]
+
+    def train_locally(self, theta: list[Tensor], k: int, t: int) -> list[Tensor]:
+        c, mine = self.config, np.flatnonzero(self.client == k)
+        for epoch in range(c.local_epochs):
+            order = mine[batch_order(len(mine), c.seed, k, t, epoch)]
+            for first in range(0, len(mine), c.batch_size):
+                batch = order[first : first + c.batch_size]
+                theta = self.descend(theta, batch, np.full(len(batch), 1 / len(batch)))
+        return theta
+
+    def train(self) -> tuple[np.ndarray, np.ndarray]:
+        """The last theta and the mean theta."""
+        thetas, theta = [], self.theta
+        self.weights: dict | None = None
+        for t in range(1, self.config.rounds + 1):
+            left = [k for k in self.clients if self.last_round.get(k, t) >= t]
+            rows = np.flatnonzero(np.isin(self.client, left))
+            with torch.no_grad():
+                risks = self.losses(theta, rows).numpy()
+            one_round = getattr(self, self.config.method)
+            theta = one_round(t, theta, left, rows, risks)
+            thetas.append(torch.cat([p.reshape(-1) for p in theta]).numpy())
+        return thetas[-1], np.mean(thetas, axis=0)
+
+    def minimax(self, theta, rows, risks, key: np.ndarray, anew: dict, floor: float):
+        """Weights on whatever `key` says of a row: of the group, the client or both."""
+        left = sorted(anew)
+        weights = anew if self.weights is None else rescaled(self.weights, left, anew)
+        places = [np.flatnonzero(key == i) for i in left]
+        by_row = np.empty(len(rows))
+        for i, place in zip(left, places, strict=True):
+            by_row[place] = weights[i] / len(place)
+        ascended = [
+            weights[i] + self.config.lr_mu * risks[place].mean()
+            for i, place in zip(left, places, strict=True)
+        ]
+        self.weights = dict(zip(left, project(np.array(ascended), floor), strict=True))
+        return self.descend(theta, rows, by_row)
+
+    def fedminmax(self, t, theta, left, rows, risks):
+        key = self.group[rows]
+        rho = {a: float(np.mean(key == a)) for a in np.unique(key)}
+        return self.minimax(theta, rows, risks, key, rho, self.config.epsilon)
+
+    def afl(self, t, theta, left, rows, risks):
+        key = self.client[rows]
+        return self.minimax(theta, rows, risks, key, {k: np.mean(key == k) for k in left}, 0.0)
+
+    def localfedminmax(self, t, theta, left, rows, risks):
+        key = self.client[rows] * 1000 + self.group[rows]
+        share = {cell: float(np.mean(key == cell)) for cell in np.unique(key)}
+        return self.minimax(theta, rows, risks, key, share, self.config.epsilon / len(left))
+
+    def mean_of(self, t, theta, shares: dict[int, float]):
+        models = {k: self.train_locally(theta, k, t) for k in shares}
+        return [sum(share * models[k][i] for k, share in shares.items()) for i in range(len(theta))]
+
+    def fedavg(self, t, theta, left, rows, risks):
+        return self.mean_of(t, theta, {k: np.mean(self.client[rows] == k) for k in left})
+
+    def term(self, t, theta, left, rows, risks):
+        key = self.client[rows]
+        tilted = {
+            k: np.mean(key == k) * np.exp(self.config.tilt * risks[key == k].mean()) for k in left
+        }
+        return self.mean_of(t, theta, {k: v / sum(tilted.values()) for k, v in tilted.items()})
+
+    def qfedavg(self, t, theta, left, rows, risks):
+        q, lr, key = self.config.q, self.config.lr, self.client[rows]
+        total, sum_h = [torch.zeros_like(p) for p in theta], 0.0
+        for k in left:
+            loss = risks[key == k].mean()
+            model = self.train_locally(theta, k, t)
+            g = [(p - m) / lr for p, m in zip(theta, model, strict=True)]
+            squared = sum(float((p**2).sum()) for p in g)
+            sum_h += q * loss ** (q - 1) * squared + loss**q / lr
+            total = [s + loss**q * p for s, p in zip(total, g, strict=True)]
+        return [p - s / sum_h for p, s in zip(theta, total, strict=True)]

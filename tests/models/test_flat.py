@@ -1,0 +1,101 @@
+"""theta is one vector: what the module computes with is what MPI sums."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedmpi.models.flat import FlatModel
+
+
+@pytest.fixture
+def model() -> FlatModel:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    return FlatModel(module, torch.float64, torch.device("cpu"), scalars=2)
+
+
+def test_parameters_are_views_of_theta(model):
+    before = [p.detach().clone() for p in model.module.parameters()]
+    model.theta.add_(1)
+    for p, old in zip(model.module.parameters(), before, strict=True):
+        assert torch.equal(p, old + 1)
+    assert model.theta.numel() == model.size == 3 * 4 + 4 + 4 * 2 + 2
+
+
+def test_a_backward_pass_writes_where_mpi_reads(model):
+    x = torch.randn(5, 3, dtype=torch.float64)
+    model.module(x).sum().backward()
+    again = torch.autograd.grad(model.module(x).sum(), list(model.module.parameters()))
+    for times in (1, 2):
+        change = model.state_dict(model.change).values()
+        assert all(torch.allclose(c, times * g) for c, g in zip(change, again, strict=True))
+        assert model.change.sum().item() == pytest.approx(times * sum(g.sum() for g in again))
+        model.module(x).sum().backward()
+    assert model.buffer[: model.size] == pytest.approx(model.change.numpy())
+    assert model.buffer.size == model.size + 2 and model.buffer[model.size :].tolist() == [0, 0]
+
+
+def test_a_state_dict_is_a_copy_that_loads(model):
+    before = [p.detach().clone() for p in model.module.parameters()]
+    state = model.state_dict(model.theta)
+    model.theta.zero_()
+    fresh = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    fresh.load_state_dict(state)
+    assert all(torch.equal(p, old) for p, old in zip(fresh.parameters(), before, strict=True))
+    assert all(tensor.is_contiguous() for tensor in state.values())
+
+
+def test_wide_layers_lie_across_and_every_number_has_one_place(model):
+    weight, *_, narrow, _ = model.module.parameters()
+    assert (weight.stride(), narrow.stride()) == ((1, 4), (4, 1))
+    model.theta.copy_(torch.arange(model.size))
+    seen = torch.cat([p.detach().reshape(-1) for p in model.module.parameters()])
+    assert sorted(seen.tolist()) == list(range(model.size))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("inputs", [2, 3])
+def test_any_flipped_bit_changes_the_checksum(dtype, inputs):
+    """Also in the last of an odd number of parameters."""
+    model = FlatModel(nn.Linear(inputs, 1), dtype, torch.device("cpu"), 0)
+    before = model.checksum()
+    integers = {torch.float32: torch.int32, torch.float64: torch.int64}[dtype]
+    for place in range(model.size):
+        for bit in (0, 17, 30):
+            model.theta.view(integers)[place] ^= 1 << bit
+            assert model.checksum() != before
+            model.theta.view(integers)[place] ^= 1 << bit
+    assert model.checksum() == before and abs(before) < 2**63
+
+
+@pytest.mark.parametrize("sums", ["staged", "device"])
+def test_sums_on_a_device_give_what_sums_on_the_host_give(train, monkeypatch, sums):
+    """The way of a GPU's sums, staged or handed to MPI as they are, on tensors of a CPU."""
+    options = ["--dataset", "synthetic", "--rows", "60", "--model", "mlp", "--rounds", "4"]
+    options += ["--clients", "4", "--dtype", "float64"]
+    on_host = train(*options, output="host").theta()
+    make = FlatModel.__init__
+    monkeypatch.setattr(
+        FlatModel, "__init__", lambda self, *given: make(self, *given[:5], None, sums)
+    )
+    made = []
+    hand_over = FlatModel.hand_over
+    monkeypatch.setattr(FlatModel, "hand_over", lambda self: (made.append(self), hand_over(self)))
+    on_device = train(*options, output="device").theta()
+    assert (on_host == on_device).all() and len(made) == 4
+
+
+def test_what_mpi_sums_is_apart_from_staged_sums_and_the_same_as_those_on_the_device():
+    module, cpu = nn.Linear(2, 2), torch.device("cpu")
+    staged = FlatModel(module, torch.float64, cpu, 1, sums="staged")
+    staged.sums.fill_(3)
+    assert staged.buffer.tolist() == [0] * 7
+    staged.hand_over()
+    assert staged.buffer.tolist() == [3] * 7
+    staged.buffer[:] = 5
+    staged.take_back()
+    assert staged.sums.tolist() == [5] * 7
+    device = FlatModel(nn.Linear(2, 2), torch.float64, cpu, 1, sums="device")
+    device.sums.fill_(3)
+    device.hand_over()
+    assert torch.is_tensor(device.buffer) and device.buffer.tolist() == [3] * 7

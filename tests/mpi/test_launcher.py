@@ -1,0 +1,69 @@
+"""N worlds of size 1 are told from one process that is meant to be alone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from runs import REPOSITORY
+
+from fedmpi.mpi.launcher import apart, doubt, place, survives_failures
+
+STEP = {"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+BATCH = {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
+APART = {
+    "srun without the right --mpi": (STEP, "MPICH", "srun --mpi=pmi2"),
+    "srun with Open MPI": (STEP, "Open MPI", "srun --mpi=pmix"),
+    "an older srun": (BATCH | {"SLURM_STEP_ID": "3"}, "MPICH", "srun started 4"),
+    "Open MPI's mpirun": ({"OMPI_COMM_WORLD_SIZE": "3"}, "MPICH", "Open MPI's mpirun started 3"),
+    "MPICH's mpirun": ({"PMI_SIZE": "3"}, "Open MPI", "MPICH's mpirun (or one like it) started 3"),
+}
+ALONE = {
+    "a shell": {},
+    "a batch script": BATCH,
+    "an salloc shell": {"SLURM_NTASKS": "4"},
+    "salloc's interactive step": BATCH | {"SLURM_STEP_ID": "4294967290"},
+    "a shell under srun --pty": BATCH | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+    "one rank": {"PMI_SIZE": "1", "OMPI_COMM_WORLD_SIZE": "1"},
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_worlds_apart(case):
+    environment, vendor, said = APART[case]
+    assert said in apart(1, vendor, environment)
+    assert apart(4, vendor, environment) is None
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_one_process_that_is_meant_to_be_alone(case):
+    assert apart(1, "MPICH", ALONE[case]) is None
+
+
+def test_the_first_of_them_speaks():
+    assert place({}) == place({"PMI_RANK": "0"}) == 0 and place(STEP) == 2
+
+
+@pytest.mark.parametrize("number", ["0", "2"])
+def test_a_job_of_worlds_apart_is_refused_once(number):
+    foreign = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "PRTE"))}
+    foreign |= {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "3", "SLURM_PROCID": number}
+    foreign["PYTHONPATH"] = str(REPOSITORY)
+    command = [sys.executable, "-m", "fedmpi.train", "--dataset", "synthetic"]
+    done = subprocess.run(command, env=foreign, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert ("use srun --mpi=" in done.stderr.lower()) == (number == "0")
+    assert done.stderr.count("\n") == (number == "0")
+
+
+def test_mpich_under_srun_with_pmix_is_doubted_before_it_starts():
+    pmix = STEP | {"PMIX_RANK": "0"}
+    assert "srun --mpi=pmi2" in (doubt("MPICH", pmix) or "")
+    assert doubt("MPICH", pmix | {"PMIX_RANK": "1"}) is None  # one of them speaks
+    assert doubt("Open MPI", pmix) is doubt("MPICH", STEP) is doubt("MPICH", {}) is None
+    assert doubt("MPICH", pmix | {"PMI_RANK": "0"}) is None
+
+
+def test_a_job_that_survives_failures_is_known():
+    assert survives_failures({"OMPI_MCA_mpi_ft_enable": "1"})
+    assert not survives_failures({}) and not survives_failures({"OMPI_MCA_mpi_ft_enable": "0"})

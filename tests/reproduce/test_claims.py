@@ -1,0 +1,136 @@
+"""The rule that decides, on figures made for it."""
+
+import pytest
+
+from fedmpi.reproduce.claims import FAIL, OPEN, PASS, decide
+from fedmpi.reproduce.statistics import Cell, Figures, Run
+
+GROUPS = ("a", "b", "c")
+SETTINGS = ("ESG", "PSG", "SSG")
+
+
+def set_risks(figures: Figures, run: Run, risks, std=0.001) -> None:
+    for name, risk in zip(GROUPS, risks, strict=True):
+        figures.cells["risk", run, name] = Cell(risk, std, 3)
+    figures.cells["risk", run, "worst"] = Cell(max(risks), std, 3)
+
+
+def set_weights(figures: Figures, run: Run, weights) -> None:
+    for name, weight in zip(GROUPS, weights, strict=True):
+        figures.cells["weight", run, name] = Cell(weight, 0.001, 3)
+
+
+@pytest.fixture
+def figures() -> Figures:
+    """The world as the paper describes it."""
+    f = Figures(GROUPS, priors={"a": 0.2, "b": 0.3, "c": 0.5})
+    minimax, average = (0.45, 0.45, 0.40), (0.7, 0.4, 0.2)
+    set_risks(f, Run(0, "", "centralized", ""), minimax)
+    afl_weights = {"ESG": (0.21, 0.3, 0.49), "PSG": (0.3, 0.3, 0.4), "SSG": (0.6, 0.39, 0.01)}
+    for i, setting in enumerate(SETTINGS):
+        for method in ("fedminmax", "afl", "fedavg", "localfedminmax", "term"):
+            run = Run(40, setting, method, "")
+            fair = method == "fedminmax" or (method != "fedavg" and setting == "SSG")
+            set_risks(f, run, minimax if fair else average)
+        f.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Cell(0.6 - i / 10, 0.01, 3)
+        set_weights(f, Run(40, setting, "fedminmax", ""), (0.6, 0.39, 0.01))
+        set_weights(f, Run(40, setting, "afl", ""), afl_weights[setting])
+    return f
+
+
+def verdicts(figures: Figures) -> list[str]:
+    return [claim.verdict for claim in decide(figures)]
+
+
+def test_all_pass_where_the_paper_is_right(figures):
+    assert verdicts(figures) == [PASS] * 7
+    assert [claim.number for claim in decide(figures)] == list(range(1, 8))
+
+
+def only_fails(figures: Figures, number: int) -> None:
+    expected = [PASS] * 7
+    expected[number - 1] = FAIL
+    assert verdicts(figures) == expected
+
+
+def test_1_fails_if_a_single_group_differs_in_a_single_setting(figures):
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.38, 0.001, 3)
+    only_fails(figures, 1)
+
+
+def test_1_two_deviations_are_allowed(figures):
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.38, 0.011, 3)
+    assert verdicts(figures)[0] == PASS
+
+
+def test_2_fails_if_afl_is_as_good_elsewhere(figures):
+    set_risks(figures, Run(40, "ESG", "afl", ""), (0.45, 0.45, 0.4))
+    only_fails(figures, 2)
+
+
+def test_2_fails_if_afl_is_better_elsewhere_or_not_equal_in_ssg(figures):
+    figures.cells["risk", Run(40, "SSG", "afl", ""), "worst"] = Cell(0.48, 0.001, 3)
+    only_fails(figures, 2)
+
+
+def test_3_fails_if_accuracy_rises_on_the_way_or_does_not_fall(figures):
+    cell = ("accuracy", Run(40, "PSG", "fedavg", ""), "worst")
+    figures.cells[cell] = Cell(0.65, 0.01, 3)
+    only_fails(figures, 3)
+    for setting in SETTINGS:
+        figures.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Cell(0.6, 0.01, 3)
+    only_fails(figures, 3)
+
+
+def test_4_fails_if_one_method_is_better_in_one_setting(figures):
+    run = Run(40, "PSG", "term", "t=1.0, rows")
+    set_risks(figures, run, (0.43, 0.43, 0.43))
+    only_fails(figures, 4)
+
+
+def test_5_fails_if_weights_depend_on_the_setting(figures):
+    set_weights(figures, Run(40, "PSG", "fedminmax", ""), (0.57, 0.42, 0.01))
+    only_fails(figures, 5)
+
+
+def test_6_fails_far_from_the_priors_or_without_a_move(figures):
+    run = Run(40, "ESG", "afl", "")
+    set_weights(figures, run, (0.26, 0.3, 0.44))
+    only_fails(figures, 6)
+    set_weights(figures, run, (0.2, 0.3, 0.5))
+    set_weights(figures, Run(40, "SSG", "afl", ""), (0.2, 0.3, 0.5))
+    only_fails(figures, 6)
+
+
+def test_7_fails_if_local_is_no_worse_at_40_clients_and_is_open_at_other_numbers(figures):
+    set_risks(figures, Run(40, "ESG", "localfedminmax", ""), (0.455, 0.45, 0.4))
+    only_fails(figures, 7)
+    for setting in SETTINGS:
+        del figures.cells["risk", Run(40, setting, "localfedminmax", ""), "worst"]
+        set_risks(figures, Run(10, setting, "localfedminmax", ""), (0.7, 0.4, 0.2))
+    assert verdicts(figures)[6] == OPEN
+
+
+def test_what_is_missing_is_not_decided_but_what_fails_fails(figures):
+    del figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"]
+    assert verdicts(figures)[0] == OPEN
+    figures.cells["risk", Run(40, "ESG", "fedminmax", ""), "c"] = Cell(0.3, 0.001, 3)
+    claim = decide(figures)[0]
+    assert claim.verdict == FAIL
+    assert "no run of FedMinMax" in str(claim.as_dict())
+    assert verdicts(Figures(GROUPS)) == [OPEN] * 7
+
+
+def test_with_two_groups_every_setting_is_without_psg(figures):
+    figures.groups = ("a", "b")
+    figures.priors = {"a": 0.4, "b": 0.6}
+    for cell in [cell for cell in figures.cells if cell[1].setting == "PSG"]:
+        del figures.cells[cell]
+    assert OPEN not in verdicts(figures)
+
+
+def test_one_seed_is_judged_by_a_hundredth_alone(figures):
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.391, None, 1)
+    assert verdicts(figures)[0] == PASS
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.389, None, 1)
+    assert verdicts(figures)[0] == FAIL

@@ -1,0 +1,250 @@
+"""fedmpi.reproduce as a user starts it, and the tables that it leaves."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+from runs import Run, write_people
+
+from fedmpi.errors import UserError
+from fedmpi.report.collect import collect
+from fedmpi.reproduce import __main__ as reproduce
+from fedmpi.run.record import find_records
+
+SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --progress none"
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A small CSV of three groups; the groups' labels differ."""
+    return write_people(tmp_path / "people.csv", {"a": 90, "b": 60, "c": 60}, lifted="a")
+
+
+@pytest.fixture
+def options(people, tmp_path):
+    data = ["--target", "y", "--group", "g", "--data-dir", tmp_path / "data"]
+    return [f"csv:{people}", *data, "--output", tmp_path / "results", *SMALL.split()]
+
+
+def run(monkeypatch, *arguments: object) -> int:
+    """fedmpi.reproduce in this process."""
+    monkeypatch.setattr(sys, "argv", ["reproduce", *map(str, arguments)])
+    return reproduce.main()
+
+
+def rows_of(path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.launch
+@pytest.mark.once
+def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, monkeypatch, tmp_path):
+    """4 ranks, 8 clients and 2: sub-communicators of 4 and 2 ranks, and one run that diverges."""
+    grid = ["--methods", "fedminmax", "centralized", "fedavg,model=mlp,lr=1e200"]
+    grid += ["--clients", "8", "2", "--seeds", "0", "1", "--settings", "ESG", "SSG"]
+    given = [*options[:-1], "lines", *grid]
+    done = mpirun(4, "-m", "fedmpi.reproduce", *given, timeout=300)
+    assert done.returncode == 1, done.stderr
+    folder = tmp_path / "results/csv-people"
+    names = {path.name for path in (folder / "runs").iterdir()}
+    assert "csv-people-SSG-fedminmax-s1-k8" in names and "csv-people-centralized-s0" in names
+    # 8 clients: FedMinMax in 2 settings with 2 seeds, centralized twice, and FedAvg fails 4 times.
+    # With 2 clients SSG is impossible: there are three groups.
+    assert "8 of 14 runs finished, 6 failed" in done.stdout, done.stdout[-3000:]
+    assert "about" in done.stdout and "[14/14]" in done.stdout
+    ranks = {
+        name: Run(folder / "runs" / name).config["layout"]["ranks"]
+        for name in names
+        if (folder / "runs" / name / "result.json").exists()
+    }
+    assert ranks["csv-people-ESG-fedminmax-s0-k8"] == 4
+    assert ranks["csv-people-ESG-fedminmax-s0-k2"] == 3
+    assert ranks["csv-people-centralized-s0"] == 2
+
+    risks = rows_of(folder / "risks.csv")
+    for setting in ("ESG", "SSG"):
+        fedavg = [r for r in risks if (r["setting"], r["method"]) == (setting, "fedavg")]
+        assert len(fedavg) == 6 and all(r["mean"] == "" for r in fedavg)
+        mine = [Run(folder / f"runs/csv-people-{setting}-fedminmax-s{s}-k8").result for s in (0, 1)]
+        cell = next(
+            r
+            for r in risks
+            if (r["setting"], r["method"], r["group"]) == (setting, "fedminmax", "b")
+        )
+        expected = [result["groups"]["b"]["risk"] for result in mine]
+        assert float(cell["mean"]) == pytest.approx(np.mean(expected))
+        assert float(cell["std"]) == pytest.approx(np.std(expected, ddof=1))
+    table = (folder / "risks.md").read_text()
+    assert table.count("| failed |") >= 2 and "Failed: fedavg,model=mlp,lr=1e200 ESG s0" in table
+    states = {row["run"]: row["state"] for row in rows_of(folder / "runs.csv")}
+    assert states["csv-people-SSG-fedminmax-s0-k2"] == "failed"
+    claims = {c["number"]: c for c in json.loads((folder / "claims.json").read_text())["claims"]}
+    (section,) = collect(find_records([folder]), [folder])["sections"]
+    shown = {c["number"]: c for c in section["claims"]}
+    assert {n: c["verdict"] for n, c in shown.items()} == {
+        n: c["verdict"] for n, c in claims.items()
+    }
+    assert all(len(shown[n]["checks"]) == len(claims[n]["checks"]) for n in claims)
+    # Lemma 2 holds at any number of rounds, but PSG was not run.
+    checks = claims[1]["checks"] + claims[5]["checks"]
+    decided = [c["verdict"] for c in checks if "PSG" not in c["figures"]]
+    assert len(decided) == 11 and set(decided) == {"pass"}
+    assert {claim["verdict"] for claim in claims.values()} == {"not decided here"}
+
+    # In one process it is the same grid: what is finished stays, what failed is tried again.
+    made = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/*.json")}
+    assert run(monkeypatch, *given) == 1
+    changed = {p.parent.name for p, time in made.items() if p.stat().st_mtime_ns != time}
+    assert len(changed) == 6 and all("fedavg" in name or "SSG" in name for name in changed)
+
+
+def test_every_method_and_table_in_one_process(monkeypatch, options, tmp_path, capsys):
+    assert run(monkeypatch, *options, "--clients", 6, 3, "--seeds", 0, "--rounds", 2) == 0
+    folder = tmp_path / "results/csv-people"
+    told = capsys.readouterr().out
+    assert "28 of 28 runs finished, 0 failed" in told and "The paper's claims" in told
+    for name in ("risks", "accuracies", "weights", "fairness", "local_global"):
+        for ending in ("csv", "md", "tex"):
+            assert (folder / f"{name}.{ending}").stat().st_size > 0
+    table = (folder / "accuracies.md").read_text()
+    assert [line.split("|")[2].strip() for line in table.splitlines() if "| PSG" in line] == [
+        *("AFL", "FedAvg", "q-FedAvg (q=0.2)", "TERM (t=1.0)", "TERM (t=1.0, rows)"),
+        *("FedMinMax", "LocalFedMinMax"),
+    ]
+    heads = (folder / "local_global.md").read_text().splitlines()[2]
+    assert heads.count("3 clients") == heads.count("6 clients") == 3
+    counts = rows_of(folder / "confusion.csv")
+    of_run = [int(r["rows"]) for r in counts if r["run"] == "csv-people-ESG-afl-s0-k6"]
+    assert sum(of_run) == 42 and len(of_run) == 3 * 2 * 2
+    latex = (folder / "fairness.tex").read_text()
+    assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 1
+    heads = next(line for line in latex.splitlines() if "textbf{Setting}" in line)
+    lines = [line for line in latex.splitlines() if line.startswith(("ESG", "PSG", "SSG", "- &"))]
+    assert len(lines) == 22 and {line.count(" & ") for line in lines} == {heads.count(" & ")}
+
+    # Nothing runs again, and a method that is added joins the tables of what is there.
+    made = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/result.json")}
+    more = ["--methods", "qfedavg,q=5", "--clients", 6, "--seeds", 0, "--rounds", 2]
+    assert run(monkeypatch, *options, *more, "--settings", "esg") == 0
+    assert "| ESG | q-FedAvg (q=5.0) |" in (folder / "risks.md").read_text()
+    assert "| ESG | q-FedAvg (q=0.2) |" in (folder / "risks.md").read_text()
+    assert made == {p: p.stat().st_mtime_ns for p in made}
+
+
+def test_quick_is_apart_and_says_so_in_every_file(monkeypatch, options, tmp_path, capsys):
+    few = ["--methods", "fedminmax", "centralized", "--settings", "ESG", "--clients", 4]
+    assert run(monkeypatch, *options, *few, "--quick") == 0
+    folder = tmp_path / "results/csv-people-quick"
+    assert not (tmp_path / "results/csv-people").exists()
+    for path in [*folder.glob("*.md"), *folder.glob("*.tex")]:
+        assert "quick look" in path.read_text(), path
+    for path in folder.glob("*.csv"):
+        assert all(row["quick"] == "yes" for row in rows_of(path)), path
+    claims = json.loads((folder / "claims.json").read_text())
+    assert claims["quick"] and {c["verdict"] for c in claims["claims"]} == {"not decided here"}
+
+
+def test_tables_only_runs_nothing(monkeypatch, options, tmp_path):
+    few = ["--methods", "fedminmax", "afl", "--clients", 4, "--seeds", 0]
+    assert run(monkeypatch, *options, *few, "--tables-only") == 0
+    folder = tmp_path / "results/csv-people"
+    assert not (folder / "runs").exists()
+    assert {row["state"] for row in rows_of(folder / "runs.csv")} == {"not run"}
+
+
+def test_runs_that_are_not_alike_are_named(monkeypatch, options, tmp_path):
+    few = ["--methods", "fedminmax", "--settings", "ESG", "--clients", 4]
+    assert run(monkeypatch, *options, *few, "--seeds", 0) == 0
+    assert run(monkeypatch, *options, *few, "--seeds", 1, "--rounds", 5) == 0
+    note = "runs of FedMinMax are not all alike: rounds 4 or 5"
+    assert note in (tmp_path / "results/csv-people/risks.md").read_text()
+
+
+def test_what_has_fewer_seeds_is_named(monkeypatch, options, tmp_path):
+    few = ["--settings", "ESG", "SSG", "--clients", 4, "--rounds", 2]
+    assert run(monkeypatch, *options, *few, "--methods", "fedminmax", "--seeds", 0, 1) == 0
+    assert run(monkeypatch, *options, *few, "--methods", "afl", "centralized", "--seeds", 1) == 0
+    text = (tmp_path / "results/csv-people/risks.md").read_text()
+    assert "over seeds 0, 1;" in text
+    alone = [line.strip() for line in text.splitlines() if "alone" in line]
+    assert alone == ["Note: seed 1 alone: AFL in ESG, SSG.", "Note: seed 1 alone: Centralized."]
+
+
+def test_the_papers_value_and_the_difference_are_beside_ours(monkeypatch, tmp_path):
+    options = [
+        "synthetic",
+        "--rows",
+        200,
+        "--limit-test",
+        200,
+        "--data-dir",
+        tmp_path / "data",
+        *SMALL.split(),
+    ]
+    options += ["--output", tmp_path / "results", "--seeds", 0, "--methods", "fedminmax", "term"]
+    assert run(monkeypatch, *options) == 0  # 40 clients; PSG is left out
+    folder = tmp_path / "results/synthetic"
+    risks = {(r["setting"], r["method"], r["group"]): r for r in rows_of(folder / "risks.csv")}
+    assert {setting for setting, _, _ in risks} == {"ESG", "SSG"}
+    for method, value in (("fedminmax", 0.451), ("term", 0.469)):
+        cell = risks["ESG", method, "worst"]
+        assert float(cell["paper_mean"]) == value
+        assert float(cell["difference"]) == pytest.approx(float(cell["mean"]) - value, abs=1e-6)
+        text = f"{float(cell['mean']):.3f}<br>paper {value:.3f} ({float(cell['difference']):+.3f})"
+        assert text in (folder / "risks.md").read_text()
+    weights = {r["group"]: r for r in rows_of(folder / "weights.csv") if r["setting"] == "ESG"}
+    result = Run(folder / "runs/synthetic-ESG-fedminmax-s0").result
+    assert float(weights[result["worst_group"]]["paper_mean"]) == 0.999
+
+
+def test_options_go_to_the_methods_that_have_them(monkeypatch, options, tmp_path):
+    few = ["--methods", "fedminmax", "fedavg", "term", "--settings", "ESG", "--clients", 4]
+    more = ["--seeds", 0, "--local-epochs", 2, "--tilt", 3, "--lr-mu", 0.2]
+    assert run(monkeypatch, *options, *few, *more) == 0
+    runs = tmp_path / "results/csv-people/runs"
+    ours, fedavg, term = (
+        Run(runs / f"csv-people-ESG-{m}-s0-k4").config for m in ("fedminmax", "fedavg", "term")
+    )
+    assert (ours["lr_mu"], ours["local_epochs"], ours["rounds"]) == (0.2, None, 4)
+    assert (fedavg["lr_mu"], fedavg["local_epochs"], fedavg["rounds"]) == (None, 2, 2)
+    assert (term["tilt"], term["local_epochs"]) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--methods", "fedminimax"], "'fedminmax'"),
+        (["--methods", "qfedavg,q"], "qfedavg,q=5"),
+        (["--methods", "qfedavg,z=1"], "--z=1"),
+        (["--methods", "afl", "--q", "2"], "--q does nothing with these --methods"),
+        (["--settings", "PSSG"], "'SSG'"),
+        (["--setting", "PSG"], "use --settings"),
+        (["--method", "afl"], "use --methods"),
+        (["--resume"], "by itself"),
+        (["--clients", "0"], "at least 1"),
+        (["--seeds", "-1"], "at least 0"),
+        (["--at-once", "0"], "at least 1"),
+        (["--tuned", "absent.json"], "absent.json"),
+    ],
+)
+def test_a_slip_is_one_line_and_nothing_is_written(monkeypatch, options, arguments, hint, tmp_path):
+    with pytest.raises(UserError) as caught:
+        run(monkeypatch, *options, *arguments)
+    assert hint in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_tuned_file_is_for_its_own_method(monkeypatch, options, tmp_path):
+    tuned = tmp_path / "tuned.json"
+    dataset = options[0]
+    tuned.write_text(json.dumps({"dataset": dataset, "method": "fedavg", "options": {"lr": 0.25}}))
+    few = ["--methods", "fedminmax", "fedavg", "--settings", "ESG", "--clients", 4, "--seeds", 0]
+    assert run(monkeypatch, *options, *few, "--tuned", tuned) == 0
+    runs = tmp_path / "results/csv-people/runs"
+    lrs = [Run(runs / f"csv-people-ESG-{m}-s0-k4").config["lr"] for m in ("fedavg", "fedminmax")]
+    assert lrs == [0.25, 0.01]
+    with pytest.raises(UserError, match="of another method, fedavg"):
+        run(monkeypatch, *options, "--methods", "afl", "--tuned", tuned)

@@ -1,0 +1,67 @@
+"""Means over seeds, against numpy on the results themselves."""
+
+import numpy as np
+import pytest
+
+from fedmpi.reproduce.statistics import Run, figures_of, figures_of_paper, over, run_of
+from fedmpi.run.record import find_records
+
+OPTIONS = (
+    "--dataset synthetic --rows 90 --limit-test 100 --rounds 3 "
+    "--model logistic --clients 3 --lr 0.5"
+)
+
+
+def test_figures_of_runs_over_seeds(train, tmp_path):
+    for seed in (0, 1, 2):
+        for method in ("fedminmax", "centralized"):
+            options = [*OPTIONS.split(), "--seed", seed, "--method", method]
+            if method == "centralized":
+                options[options.index("--clients") : options.index("--clients") + 2] = []
+            train(*options, output=f"all/{method}-{seed}")
+    records = find_records([tmp_path / "all"])
+    figures = figures_of(records, [(Run(3, "SSG", "afl", ""), "diverged")])
+    assert figures.groups == ("A=0", "A=1") and figures.clients == 3
+    ours, single = Run(3, "ESG", "fedminmax", ""), Run(0, "", "centralized", "")
+    assert figures.runs == [ours, Run(3, "SSG", "afl", ""), single]
+    mine = [r.result for r in records if r.result["method"] == "fedminmax"]
+    risks = [result["groups"]["A=1"]["risk"] for result in mine]
+    cell = figures.get("risk", ours, "A=1")
+    assert cell == (pytest.approx(np.mean(risks)), pytest.approx(np.std(risks, ddof=1)), 3)
+    worst = [result["worst_accuracy"] for result in mine]
+    assert figures.get("accuracy", ours, "worst").mean == pytest.approx(np.mean(worst))
+    parity = [result["fairness"]["demographic_parity_difference"] for result in mine]
+    assert figures.get("demographic_parity_difference", ours, "").mean == pytest.approx(
+        np.mean(parity)
+    )
+    rates = [result["fairness"]["values"]["0"]["true_positive_rate"] for result in mine]
+    assert figures.get("true_positive_rate", ours, "0").mean == pytest.approx(np.mean(rates))
+    assert sum(figures.priors.values()) == pytest.approx(1)
+    weights = [figures.get("weight", single, name).mean for name in figures.groups]
+    assert sum(weights) == pytest.approx(1)
+    assert figures.find("centralized", "ESG") == figures.find("centralized", "") == single
+
+
+def test_one_seed_has_no_deviation_and_nothing_has_no_cell():
+    assert over([0.5]) == (0.5, None, 1)
+    assert over([None, 0.25, 0.75]) == (0.5, pytest.approx(np.std([0.25, 0.75], ddof=1)), 2)
+    assert over([None]) is None
+
+
+def test_the_parameter_is_part_of_what_was_run():
+    base = {"clients": 40, "setting": "PSG"}
+    q = {"method": "qfedavg", "q": 5}
+    term = {"method": "term", "tilt": 1, "tilt_level": "sample"}
+    assert run_of(base | q) == (40, "PSG", "qfedavg", "q=5.0")
+    assert run_of(base | term) == (40, "PSG", "term", "t=1.0, rows")
+    assert run_of(base | {"method": "centralized"}) == (0, "", "centralized", "")
+
+
+def test_the_papers_figures():
+    figures = figures_of_paper("fashionmnist")
+    assert figures.clients == 40
+    local = figures.find("localfedminmax", "ESG", 10)
+    assert figures.get("risk", local, "worst").mean == 0.316
+    assert figures.get("risk", figures.find("fedavg", "PSG"), "worst") == (0.464, 0.011, 3)
+    assert figures.get("weight", figures.find("centralized", ""), "Shirt").mean == 0.377
+    assert figures_of_paper("csv:people.csv") is None
