@@ -2,23 +2,19 @@
 
     mpirun --with-ft ulfm -n 6 python -m fedmpi.train --dataset adult --on-client-failure continue
 
-After a death a collective of MPI's ends in an error on some ranks, well on others, and on some not
-at all. So work is done `together`: a rank that sees an error revokes the communicator, which ends
-the waits of all others; then all vote on whether everybody got through. This is MPI's agreement,
-whose outcome is the same on every rank that is left. If it was no, the ranks shrink to those that
-are left, take out the clients of the dead, and do the same work again from the state in which it
-began. A round is such a piece of work, and so is what comes after the rounds.
+The ranks that are left notice a death, agree on it and shrink in mpi/failures.py. Here is what the
+training does then: the clients of the dead ranks are taken out, and the round in which they died is
+done again from the state in which it began. So is what comes after the rounds.
 
-This is User-Level Failure Mitigation, which Open MPI 5 has and MPICH has not.
+This needs Open MPI 5: MPICH ends the job when a rank dies.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,16 +23,8 @@ from fedmpi.errors import UserError
 from fedmpi.federation.rounds import Training
 from fedmpi.methods import method as base
 from fedmpi.mpi import launcher
-from fedmpi.mpi.ranks import (
-    FIRST_NAP,
-    LONGEST_NAP,
-    MPI,
-    SERVER,
-    AgreedError,
-    Ranks,
-    StallError,
-    end_without_finalize,
-)
+from fedmpi.mpi.failures import Survivors, keep
+from fedmpi.mpi.ranks import MPI, Ranks
 from fedmpi.run.display import warn
 from fedmpi.run.lost_ranks import RANKS, clients_of
 
@@ -47,98 +35,6 @@ if TYPE_CHECKING:
     from fedmpi.mpi.placement import Placement
     from fedmpi.run.config import Config
     from fedmpi.run.folder import RunFolder
-
-T = TypeVar("T")
-
-_KEPT: list[Any] = []
-"""Memory of messages that a death cut off: MPI may still write there."""
-
-
-class Survivors:
-    """The ranks of a job that are left, and how they come to agree."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
-        ranks.posted = []
-        end_without_finalize()
-
-    def together(self, work: Callable[[], T], again: Callable[[list[int]], None]) -> T:
-        """The value of `work` on every rank, once it has been done by all who are left.
-
-        After a death `again` puts everything back to where `work` begins, without the ranks that
-        it is given, by their first numbers. It may talk to the others, and may be called again.
-        """
-        while True:
-            value, agreed, failure = None, None, None
-            try:
-                value = work()
-            except AgreedError as error:  # everybody's, if everybody got so far
-                agreed = error
-            except MPI.Exception as error:
-                failure = error
-            if self._all_well(failure):
-                if agreed:
-                    raise agreed
-                return value  # type: ignore[return-value]
-            self._recover(again, failure)
-
-    def _recover(self, again: Callable[[list[int]], None], failure: MPI.Exception | None) -> None:
-        lost: list[int] = []
-        while True:
-            newly = self._shrink()
-            if failure and not newly:
-                raise failure  # an error that no death explains
-            lost, failure = lost + newly, None
-            try:
-                again(lost)
-            except MPI.Exception as error:
-                failure = error
-            if self._all_well(failure):
-                return
-
-    def _all_well(self, failure: MPI.Exception | None) -> bool:
-        """Whether nobody has failed and nobody has died; the same on all ranks that are left."""
-        if failure:
-            self.ranks.comm.Revoke()
-        vote = np.array([failure is None], dtype=np.intc)
-        try:
-            self._wait(self.ranks.comm.Iagree(vote))
-        except MPI.Exception:
-            return False
-        return bool(vote[0])
-
-    def _wait(self, request: MPI.Request) -> None:
-        """As Ranks.wait, which on a communicator that is revoked could not call the roll."""
-        start, nap = time.perf_counter(), FIRST_NAP
-        while not request.Test():
-            time.sleep(nap if self.ranks.polite else 0)
-            nap = min(2 * nap, LONGEST_NAP)
-            if time.perf_counter() - start > self.ranks.stall_timeout:
-                raise StallError(
-                    f"no agreement for {self.ranks.stall_timeout:g} s (--stall-timeout) on who is "
-                    "left. What was saved stands: go on with --resume."
-                )
-
-    def _shrink(self) -> list[int]:
-        """Go on with the ranks that are left; the first numbers of those that are not."""
-        ranks, before = self.ranks, self.ranks.comm
-        before.Revoke()
-        _KEPT.append(ranks.posted)
-        comm = before.Shrink()
-        comm.Set_errhandler(MPI.ERRORS_RETURN)  # to mpi4py: raise them
-        places = list(range(comm.Get_size()))
-        left = MPI.Group.Translate_ranks(comm.Get_group(), places, before.Get_group())
-        lost = [n for place, n in enumerate(ranks.numbers) if place not in left]
-        ranks.comm, ranks.rank, ranks.size = comm, comm.Get_rank(), comm.Get_size()
-        ranks.numbers, ranks.posted = [ranks.numbers[place] for place in left], []
-        if SERVER in lost:
-            raise UserError(
-                "rank 0, the server, has died, and nobody can go on without it. What was saved "
-                "stands: go on with the same command and --resume."
-            )
-        if ranks.size == 1:
-            raise UserError("no client rank is left. What was saved stands: go on with --resume.")
-        return lost
 
 
 @dataclass(kw_only=True)
@@ -190,7 +86,7 @@ class SurvivingTraining(Training):
 
     def _lose(self, lost: list[int], t: int) -> None:
         """Leave to MPI what it may still write to, and begin round `t` without these ranks."""
-        _KEPT.append((self.exchange, self.model.buffer, self.model.sums))
+        keep((self.exchange, self.model.buffer, self.model.sums))
         self.model.new_sums(len(self.model.scalars))
         if self.clients:
             self.clients.diverged.clear()
@@ -199,7 +95,7 @@ class SurvivingTraining(Training):
 
 
 @dataclass
-class Losses:
+class LostRanks:
     """On the server: the client ranks that a run goes on without, and the rows that are left."""
 
     deal: Deal

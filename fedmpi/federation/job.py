@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from fedmpi.data.owners import Holdings
     from fedmpi.data.store import Prepared
     from fedmpi.federation.announce import Desk
-    from fedmpi.federation.failures import Losses, Survivors
+    from fedmpi.federation.failures import LostRanks
     from fedmpi.federation.server import Server
+    from fedmpi.mpi.failures import Survivors
     from fedmpi.run.display import Progress
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Job:
     """On the server."""
     server: Server | None = None
     survivors: Survivors | None = None
-    losses: Losses
+    lost_ranks: LostRanks
     """On the server, where ranks may be lost."""
     reduction: Flat | Hierarchical | None = None
 
@@ -59,7 +60,7 @@ class Job:
 
             self.desk = Desk(ranks, config, self.method, progress)
         if config.on_client_failure == "continue":
-            from fedmpi.federation.failures import Survivors
+            from fedmpi.mpi.failures import Survivors
 
             self.survivors = Survivors(ranks)
         self.owners_apart = config.dataset.endswith("/")
@@ -268,10 +269,10 @@ class Job:
             self.method.start(desk.deal.partition.counts)
             placement = Placement(places or [])
             if self.survivors:
-                from fedmpi.federation.failures import Losses, refuse_method
+                from fedmpi.federation.failures import LostRanks, refuse_method
 
                 refuse_method(self.method)
-                self.losses = Losses(
+                self.lost_ranks = LostRanks(
                     desk.deal, desk.lost, desk.folder, placement, self.config.rounds
                 )
             done = desk.resume() if self.config.resume else 0
@@ -333,7 +334,7 @@ class Job:
             if theta is not None:
                 self.model.theta.copy_(theta)
             if self.desk:
-                self.losses.note(ranks, self.config.rounds + 1)
+                self.lost_ranks.note(ranks, self.config.rounds + 1)
 
         return self.survivors.together(work, again)
 
@@ -344,7 +345,7 @@ class Job:
         """
         rows = np.array([self.total_rows])
         if self.desk:
-            self.losses.note(ranks, t)
+            self.lost_ranks.note(ranks, t)
             if t <= self.config.rounds:
                 self.method.lose(self.desk.deal.partition.counts)
             rows[0] = self.desk.deal.partition.total

@@ -116,7 +116,7 @@ class Ranks:
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.is_server = self.rank == SERVER
         self.numbers = list(range(self.size))
-        """What each rank was when the job began: others may have died (federation/failures.py)."""
+        """What each rank was when the job began: others may have died (mpi/failures.py)."""
         self.posted: list[MPI.Request] | None = None
         """Where a rank may die: the messages under way, whose memory must then stay."""
         self.stall_timeout = stall_timeout
