@@ -13,6 +13,15 @@ from jobs import options
 from runs import CutOff, Run, launch
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Run the unmarked tests of tests/mpi: pytest-mpi takes the folder's name for its mark."""
+    for item in items:
+        if not item.get_closest_marker("mpi"):
+            marks = item.own_markers
+            marks[:] = [m for m in marks if "--with-mpi" not in m.kwargs.get("reason", "")]
+
+
 @pytest.fixture(autouse=True)
 def own_signals():
     """A program that runs in this process listens to signals: no longer than its test."""
