@@ -13,7 +13,9 @@ import time
 import numpy as np
 
 from fedmpi.mpi.allreduce import Flat, hierarchical
-from fedmpi.mpi.ranks import MPI, AgreedError, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import AgreedError, Ranks
+from fedmpi.mpi.start import run
 
 
 def main() -> None:

@@ -37,7 +37,9 @@ import sys
 import time
 
 from fedmpi.mpi import launcher, signals
-from fedmpi.mpi.ranks import MPI, AgreedError, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import AgreedError, Ranks
+from fedmpi.mpi.start import run
 
 
 def main() -> int:

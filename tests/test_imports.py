@@ -44,7 +44,8 @@ def test_a_run_imports_nothing_heavy(tmp_path):
 RANK = """
 import sys
 from pathlib import Path
-from fedmpi.mpi.ranks import MPI, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.start import run
 from fedmpi.train import main
 
 def main_and_tell():
@@ -61,8 +62,8 @@ fedmpi.federation.evaluation fedmpi.federation.exchange fedmpi.federation.job
 fedmpi.federation.rounds fedmpi.methods fedmpi.methods.adversary fedmpi.methods.fedminmax
 fedmpi.methods.method fedmpi.methods.simplex fedmpi.models fedmpi.models.batched_clients
 fedmpi.models.flat fedmpi.models.losses fedmpi.models.perceptron fedmpi.models.perceptron_passes
-fedmpi.mpi fedmpi.mpi.allreduce fedmpi.mpi.launcher fedmpi.mpi.placement fedmpi.mpi.ranks
-fedmpi.mpi.signals fedmpi.run fedmpi.run.config fedmpi.train
+fedmpi.mpi fedmpi.mpi.allreduce fedmpi.mpi.init fedmpi.mpi.launcher fedmpi.mpi.placement
+fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start fedmpi.run fedmpi.run.config fedmpi.train
 """
 
 

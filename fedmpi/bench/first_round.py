@@ -12,7 +12,9 @@ import time
 
 from fedmpi.bench.launch import MARK
 from fedmpi.bench.rounds import quiet
-from fedmpi.mpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.start import run
 
 
 def main() -> int:

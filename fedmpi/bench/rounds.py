@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.bench.launch import MARK
-from fedmpi.mpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.start import run
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients

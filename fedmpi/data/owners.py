@@ -39,7 +39,7 @@ from fedmpi.data.datasets.csvfile import (
 )
 from fedmpi.data.options import DataOptions, options_from
 from fedmpi.errors import UserError, printable
-from fedmpi.mpi import ranks as mpi
+from fedmpi.mpi import start
 from fedmpi.mpi.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def hold(ranks: Ranks, config: Config) -> Holdings:
     names, hosted = find_owners(ranks, dataset.path)
     mine = my_owners(ranks, names, hosted)
     owners = [Owner(name, keep=Aside(dataset.path, name).keep) for name in mine]
-    mpi.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
+    start.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
     agree = OverRanks(ranks, owners)
     share = held_out_share(options.test or DEFAULT_TEST)
     agree(lambda owner: read_owner(dataset.path, owner, options, share), len)

@@ -34,8 +34,9 @@ from fedmpi.models.flat import FlatModel
 from fedmpi.models.micro_batch import rows_of_a_pass
 from fedmpi.mpi.allreduce import Room, choose
 from fedmpi.mpi.command import command_line
+from fedmpi.mpi.init import MPI
 from fedmpi.mpi.placement import Placement
-from fedmpi.mpi.ranks import MPI, Ranks
+from fedmpi.mpi.ranks import Ranks
 from fedmpi.run import checkpoint, lost_ranks
 from fedmpi.run.checkpoint import NEWEST, PREVIOUS
 from fedmpi.run.config import Config

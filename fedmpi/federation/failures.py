@@ -24,7 +24,8 @@ from fedmpi.federation.rounds import Training
 from fedmpi.methods import method as base
 from fedmpi.mpi import launcher
 from fedmpi.mpi.failures import Survivors, keep
-from fedmpi.mpi.ranks import MPI, Ranks
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks
 from fedmpi.run.display import warn
 from fedmpi.run.lost_ranks import RANKS, clients_of
 

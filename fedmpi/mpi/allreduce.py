@@ -21,8 +21,8 @@ import time
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from mpi4py import MPI
 
+from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
 
 MEMORY = "/dev/shm"

@@ -19,16 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedmpi.errors import UserError
-from fedmpi.mpi.ranks import (
-    FIRST_NAP,
-    LONGEST_NAP,
-    MPI,
-    SERVER,
-    AgreedError,
-    Ranks,
-    StallError,
-    end_without_finalize,
-)
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import FIRST_NAP, LONGEST_NAP, SERVER, AgreedError, Ranks, StallError
+from fedmpi.mpi.start import end_without_finalize
 
 T = TypeVar("T")
 

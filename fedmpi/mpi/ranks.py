@@ -4,47 +4,16 @@ Every message of a run goes through here, under MPI's own names, so this is also
 look at to see what can leave a rank.
 """
 
-import faulthandler
-import io
 import os
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import mpi4py
-
-# Only the main thread calls MPI, and the lower thread level is the cheaper one.
-mpi4py.rc.thread_level = "funneled"
-# Started below: a library that does not fit its launcher may end the process without a good word.
-mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
-
-# Open MPI's component for windows over UCX fails, with an error on the screen, where there is no
-# such network; ours are of shared memory alone.
-os.environ.setdefault("OMPI_MCA_osc", "^ucx")
-
-from mpi4py import MPI  # noqa: E402
-
-from fedmpi.errors import UserError  # noqa: E402
-from fedmpi.mpi import launcher, signals  # noqa: E402
-
-START_TIMEOUT = 600.0
-
-if not MPI.Is_initialized():
-    if launcher.survives_failures():
-        # Between hosts these two return wrong sums after a rank has died.
-        os.environ.setdefault("OMPI_MCA_coll", "^han,adapt")
-        # Nobody else ends the job if a rank dies before MPI has started on all of them. MPI_Init
-        # keeps Python's lock, so a thread of Python's could not.
-        _said = sys.stderr if launcher.place() == 0 else open(os.devnull, "w")  # noqa: SIM115
-        faulthandler.dump_traceback_later(START_TIMEOUT, file=_said, exit=True)
-    if (doubt := launcher.doubt(MPI.get_vendor()[0])) is not None:
-        print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
-    MPI.Init_thread(MPI.THREAD_FUNNELED)
-    if launcher.survives_failures():
-        faulthandler.cancel_dump_traceback_later()
+from fedmpi.errors import UserError
+from fedmpi.mpi import signals
+from fedmpi.mpi.init import MPI
 
 T = TypeVar("T")
 
@@ -60,10 +29,6 @@ LONG_WAIT = 1.0
 another team's runs, a long round) does not mind a millisecond, and others may use the core."""
 LOOK_EVERY = 1.0
 GRACE = 5.0
-_KEPT: list[socket.socket] = []
-_without_finalize = False
-tell_instead: Callable[[BaseException], str] | None = None
-"""On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
 ROLL_CALL, PRESENT = 7001, 7002
 
 
@@ -279,84 +244,3 @@ class Ranks:
             f"no progress for {self.stall_timeout:g} s (--stall-timeout). Ranks missing from the "
             f"exchange: {names}. What was saved stands: go on with --resume."
         )
-
-
-def end_without_finalize() -> None:
-    """Let `run` end this process without MPI_Finalize.
-
-    Where a rank has died, or dies just then, Open MPI's waits in it for ever, now and then.
-    """
-    global _without_finalize
-    _without_finalize = True
-
-
-def died(error: BaseException) -> bool:
-    """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
-    if not (isinstance(error, MPI.Exception) and launcher.survives_failures()):
-        return False
-    return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
-
-
-def run(main: Callable[[], int | None]) -> None:
-    """Run `main` so that an exception on any rank ends the whole job, with one message.
-
-    Without this the other ranks would wait for ever in their next collective.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names may have what the locale has not
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = main() or 0
-        signals.ignore()
-    except AgreedError as error:
-        signals.ignore()
-        if MPI.COMM_WORLD.Get_rank() == SERVER:
-            print(f"fedmpi: {error}", file=sys.stderr, flush=True)
-        code = error.code
-    except SystemExit:
-        raise
-    except BaseException as error:
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        # The rank that tells must not be killed in the middle of a line, and the launcher takes a
-        # moment to pass on what it was told: what it has not read when Abort comes is lost.
-        time.sleep(1.0 if _told(error) else GRACE)
-        MPI.COMM_WORLD.Abort(code)
-        os._exit(code)  # MPICH's Abort may return here before the launcher kills us
-    if _without_finalize:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _told(error: BaseException) -> bool:
-    """Print `error`, unless another rank of this job on this host does; whether it was printed."""
-    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
-    if size > 1 and sys.platform == "linux" and not _first_here():
-        return False
-    where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
-    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    if died(error):
-        text = "another rank of this job has died. Start it again, with --resume if it had saved."
-    elif not isinstance(error, UserError | KeyboardInterrupt):
-        if tell_instead:
-            text = tell_instead(error)
-        else:
-            traceback.print_exception(error)
-    print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
-    return True
-
-
-def _first_here() -> bool:
-    """Whether no other rank of this job on this host has called this.
-
-    Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
-    its holder dies, so nothing is left behind.
-    """
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        claim.bind(f"\0fedmpi-{os.getppid()}")
-    except OSError:
-        return False
-    _KEPT.append(claim)
-    return True

@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING
 
 from fedmpi.errors import UserError
 from fedmpi.mpi import signals
-from fedmpi.mpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.start import run
 
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan

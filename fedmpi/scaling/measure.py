@@ -15,7 +15,9 @@ import tempfile
 
 from fedmpi.bench.launch import MARK
 from fedmpi.bench.rounds import Federation, timed
-from fedmpi.mpi.ranks import MPI, Ranks, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.start import run
 
 WARM_UP, MOST = 2, 200
 """Rounds: before the measurement, and of one repeat at most."""

@@ -96,7 +96,7 @@ def test_on_three_ranks_it_is_one_line_and_ends_them_all(disk, options, mpirun):
 
 LIMITED = """
 import resource
-from fedmpi.mpi.ranks import run
+from fedmpi.mpi.start import run
 from fedmpi.train import main
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # MPI has its own files by now

@@ -14,7 +14,9 @@ from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.job import Job
 from fedmpi.federation.rounds import Training
 from fedmpi.mpi import signals
-from fedmpi.mpi.ranks import MPI, Ranks, Stopped, run
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import Ranks, Stopped
+from fedmpi.mpi.start import run
 from fedmpi.run.arguments import resolve
 
 CLIENTS = 12

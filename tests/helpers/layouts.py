@@ -11,7 +11,8 @@ from mpi4py import MPI
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS
 from fedmpi.federation.job import Job
-from fedmpi.mpi.ranks import Ranks, run
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.start import run
 from fedmpi.run.arguments import resolve
 
 CLIENTS = 11

@@ -42,8 +42,9 @@ def test_a_job_that_ends_in_order_is_not_ended_otherwise(ending, code):
     """By a signal that comes while Python takes itself down; the last case shows that it does."""
     script = f"""
 import os, signal, sys
-from fedmpi import signals
-from fedmpi.mpi.ranks import Stopped, run
+from fedmpi.mpi import signals
+from fedmpi.mpi.ranks import Stopped
+from fedmpi.mpi.start import run
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid(), usr1=signal.SIGUSR1):
         kill(pid, usr1)

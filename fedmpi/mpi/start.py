@@ -1,0 +1,100 @@
+"""How a process of a job begins and ends, and what it prints when it ends in an error."""
+
+import io
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+from fedmpi.errors import UserError
+from fedmpi.mpi import launcher, signals
+from fedmpi.mpi.init import MPI
+from fedmpi.mpi.ranks import GRACE, SERVER, AgreedError
+
+_KEPT: list[socket.socket] = []
+_without_finalize = False
+tell_instead: Callable[[BaseException], str] | None = None
+"""On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
+
+
+def end_without_finalize() -> None:
+    """Let `run` end this process without MPI_Finalize.
+
+    Where a rank has died, or dies just then, Open MPI's waits in it for ever, now and then.
+    """
+    global _without_finalize
+    _without_finalize = True
+
+
+def died(error: BaseException) -> bool:
+    """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
+    if not (isinstance(error, MPI.Exception) and launcher.survives_failures()):
+        return False
+    return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Run `main` so that an exception on any rank ends the whole job, with one message.
+
+    Without this the other ranks would wait for ever in their next collective.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have what the locale has not
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = main() or 0
+        signals.ignore()
+    except AgreedError as error:
+        signals.ignore()
+        if MPI.COMM_WORLD.Get_rank() == SERVER:
+            print(f"fedmpi: {error}", file=sys.stderr, flush=True)
+        code = error.code
+    except SystemExit:
+        raise
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        # The rank that tells must not be killed in the middle of a line, and the launcher takes a
+        # moment to pass on what it was told: what it has not read when Abort comes is lost.
+        time.sleep(1.0 if _told(error) else GRACE)
+        MPI.COMM_WORLD.Abort(code)
+        os._exit(code)  # MPICH's Abort may return here before the launcher kills us
+    if _without_finalize:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _told(error: BaseException) -> bool:
+    """Print `error`, unless another rank of this job on this host does; whether it was printed."""
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    if size > 1 and sys.platform == "linux" and not _first_here():
+        return False
+    where = f"rank {rank} of {size} on {socket.gethostname()}: " if size > 1 else ""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    if died(error):
+        text = "another rank of this job has died. Start it again, with --resume if it had saved."
+    elif not isinstance(error, UserError | KeyboardInterrupt):
+        if tell_instead:
+            text = tell_instead(error)
+        else:
+            traceback.print_exception(error)
+    print(f"fedmpi: {where}{text}", file=sys.stderr, flush=True)
+    return True
+
+
+def _first_here() -> bool:
+    """Whether no other rank of this job on this host has called this.
+
+    Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
+    its holder dies, so nothing is left behind.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0fedmpi-{os.getppid()}")
+    except OSError:
+        return False
+    _KEPT.append(claim)
+    return True
