@@ -99,8 +99,8 @@ def look_for_result(world: Ranks, config):
 
 def refuse_worlds_apart(world: Ranks) -> None:
     """End, if a launcher started several processes that do not find each other."""
-    advice = launcher.apart(world.size, MPI.get_vendor()[0])
-    if advice and launcher.place() > 0:
+    advice = launcher.mismatch(world.size, MPI.get_vendor()[0])
+    if advice and launcher.process_number() > 0:
         time.sleep(1)  # the first one speaks; a launcher ends them all when one is gone
         sys.exit(AgreedError.code)
     if advice:

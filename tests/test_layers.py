@@ -15,7 +15,6 @@ COMMANDS = ("train", "tune", "reproduce", "report", "bench", "scaling", "__init_
 """One part: a command may use another's modules. fedmpi/__init__.py is above all, too."""
 NOT_YET = {
     ("data.hosts", "run.config"),
-    ("data.hosts", "run.display"),
     ("data.partition", "run.config"),
 }
 """Imports that are still to be turned round."""

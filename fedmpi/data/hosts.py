@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedmpi.data.store import Prepared, is_stale, read_manifest
 from fedmpi.errors import UserError
+from fedmpi.mpi.launcher import at_terminal
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.run.config import Config
 
@@ -51,7 +52,6 @@ def prepare_here(config: Config, quiet: bool = False) -> Prepared:
     from fedmpi.data import find
     from fedmpi.data.options import options_from
     from fedmpi.data.prepare import prepare
-    from fedmpi.run.display import at_terminal
 
     bar = config.progress == "bar" or (config.progress == "auto" and at_terminal())
     dataset, options = find(config.dataset), options_from(config)

@@ -33,8 +33,8 @@ from fedmpi.methods.method import Method
 from fedmpi.models.flat import FlatModel
 from fedmpi.models.micro_batch import rows_of_a_pass
 from fedmpi.mpi.allreduce import Room, choose
-from fedmpi.mpi.command import command_line
 from fedmpi.mpi.init import MPI
+from fedmpi.mpi.launcher import command_line
 from fedmpi.mpi.placement import Placement
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.run import checkpoint, lost_ranks

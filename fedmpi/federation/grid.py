@@ -25,10 +25,10 @@ from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
 from fedmpi.federation.assignment import assign_clients
 from fedmpi.mpi import signals
-from fedmpi.mpi.command import command_line, without_force
+from fedmpi.mpi.launcher import at_terminal, command_line, without_force
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 from fedmpi.run.config import Config
-from fedmpi.run.display import Progress, at_terminal, say
+from fedmpi.run.display import Progress, say
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, read_record
 

@@ -18,7 +18,7 @@ from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.result import MANY
 from fedmpi.methods.method import Method
 from fedmpi.models.flat import FlatModel
-from fedmpi.mpi import command, signals
+from fedmpi.mpi import launcher, signals
 from fedmpi.run import checkpoint
 from fedmpi.run.config import Config
 from fedmpi.run.display import Progress, warn
@@ -210,7 +210,7 @@ class Server:
         self.save_checkpoint(t)
         signal = signals.asked()
         by = signal.name if signal else "a signal to another rank"
-        how = command.resumed(command.command_line(self.exchange.ranks.size))
+        how = launcher.resumed(launcher.command_line(self.exchange.ranks.size))
         return f"stopped by {by} after round {t} of {self.config.rounds}, saved. Go on with: {how}"
 
     def distrust(self, t: int) -> str:

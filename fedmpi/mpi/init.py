@@ -31,10 +31,10 @@ if not MPI.Is_initialized():
         os.environ.setdefault("OMPI_MCA_coll", "^han,adapt")
         # Nobody else ends the job if a rank dies before MPI has started on all of them. MPI_Init
         # keeps Python's lock, so a thread of Python's could not.
-        _said = sys.stderr if launcher.place() == 0 else open(os.devnull, "w")  # noqa: SIM115
+        _said = sys.stderr if launcher.process_number() == 0 else open(os.devnull, "w")  # noqa: SIM115
         faulthandler.dump_traceback_later(START_TIMEOUT, file=_said, exit=True)
-    if (doubt := launcher.doubt(MPI.get_vendor()[0])) is not None:
-        print(f"fedmpi: {doubt}", file=sys.stderr, flush=True)
+    if (warning := launcher.pmi_warning(MPI.get_vendor()[0])) is not None:
+        print(f"fedmpi: {warning}", file=sys.stderr, flush=True)
     MPI.Init_thread(MPI.THREAD_FUNNELED)
     if launcher.survives_failures():
         faulthandler.cancel_dump_traceback_later()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -10,7 +9,7 @@ import time
 import numpy as np
 
 from fedmpi.errors import UserError
-from fedmpi.mpi.command import launcher_process
+from fedmpi.mpi.launcher import at_terminal
 
 LINE_EVERY = 10.0
 
@@ -101,19 +100,3 @@ class Progress:
     def _worst(groups: tuple[str, ...], risks: np.ndarray) -> str:
         a = int(np.nanargmax(risks))
         return f"worst {risks[a]:.4f} ({groups[a]})"
-
-
-def at_terminal() -> bool:
-    """Whether a person watches: rank 0's own terminal, or that of the mpirun that started it.
-
-    Under mpirun a rank's output is a pipe, so its launcher is asked (where /proc tells), and
-    under fedmpi.run.supervise the launcher's is a pipe as well.
-    """
-    if sys.stderr.isatty() or os.environ.get("FEDMPI_TERMINAL"):
-        return True
-    launcher = launcher_process()
-    with contextlib.suppress(OSError):
-        return bool(launcher) and os.readlink(f"{launcher}/fd/2").startswith(
-            ("/dev/pts/", "/dev/tty")
-        )
-    return False

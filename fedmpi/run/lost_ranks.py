@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedmpi.mpi.command import resumed
+from fedmpi.mpi.launcher import resumed
 from fedmpi.mpi.placement import ranges
 from fedmpi.run.checkpoint import NEWEST, PREVIOUS
 

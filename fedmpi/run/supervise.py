@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from fedmpi.errors import UserError
-from fedmpi.mpi.command import resumed
+from fedmpi.mpi.launcher import resumed
 from fedmpi.mpi.signals import STOPPED
 from fedmpi.run import lost_ranks
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedmpi.mpi.command import resumed
+from fedmpi.mpi.launcher import resumed
 from fedmpi.run import lost_ranks, supervise
 
 MPICH = """

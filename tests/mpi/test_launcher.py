@@ -1,4 +1,4 @@
-"""N worlds of size 1 are told from one process that is meant to be alone."""
+"""Launchers that do not fit the library, and what else is known of a launcher."""
 
 import os
 import subprocess
@@ -7,7 +7,13 @@ import sys
 import pytest
 from runs import REPOSITORY
 
-from fedmpi.mpi.launcher import apart, doubt, place, survives_failures
+from fedmpi.mpi.launcher import (
+    at_terminal,
+    mismatch,
+    pmi_warning,
+    process_number,
+    survives_failures,
+)
 
 STEP = {"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 BATCH = {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
@@ -31,17 +37,18 @@ ALONE = {
 @pytest.mark.parametrize("case", APART)
 def test_worlds_apart(case):
     environment, vendor, said = APART[case]
-    assert said in apart(1, vendor, environment)
-    assert apart(4, vendor, environment) is None
+    assert said in mismatch(1, vendor, environment)
+    assert mismatch(4, vendor, environment) is None
 
 
 @pytest.mark.parametrize("case", ALONE)
 def test_one_process_that_is_meant_to_be_alone(case):
-    assert apart(1, "MPICH", ALONE[case]) is None
+    assert mismatch(1, "MPICH", ALONE[case]) is None
 
 
 def test_the_first_of_them_speaks():
-    assert place({}) == place({"PMI_RANK": "0"}) == 0 and place(STEP) == 2
+    assert process_number({}) == process_number({"PMI_RANK": "0"}) == 0
+    assert process_number(STEP) == 2
 
 
 @pytest.mark.parametrize("number", ["0", "2"])
@@ -58,12 +65,17 @@ def test_a_job_of_worlds_apart_is_refused_once(number):
 
 def test_mpich_under_srun_with_pmix_is_doubted_before_it_starts():
     pmix = STEP | {"PMIX_RANK": "0"}
-    assert "srun --mpi=pmi2" in (doubt("MPICH", pmix) or "")
-    assert doubt("MPICH", pmix | {"PMIX_RANK": "1"}) is None  # one of them speaks
-    assert doubt("Open MPI", pmix) is doubt("MPICH", STEP) is doubt("MPICH", {}) is None
-    assert doubt("MPICH", pmix | {"PMI_RANK": "0"}) is None
+    assert "srun --mpi=pmi2" in (pmi_warning("MPICH", pmix) or "")
+    assert pmi_warning("MPICH", pmix | {"PMIX_RANK": "1"}) is None  # one of them speaks
+    assert pmi_warning("Open MPI", pmix) is None
+    assert pmi_warning("MPICH", STEP) is pmi_warning("MPICH", {}) is None
+    assert pmi_warning("MPICH", pmix | {"PMI_RANK": "0"}) is None
 
 
 def test_a_job_that_survives_failures_is_known():
     assert survives_failures({"OMPI_MCA_mpi_ft_enable": "1"})
     assert not survives_failures({}) and not survives_failures({"OMPI_MCA_mpi_ft_enable": "0"})
+
+
+def test_a_captured_run_is_not_at_a_terminal():
+    assert not at_terminal()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedmpi.run.display import Progress, at_terminal, facts, result_table
+from fedmpi.run.display import Progress, facts, result_table
 
 
 def group(risk: float | None, weight: float | None = None) -> dict:
@@ -45,7 +45,3 @@ def test_a_bar_shows_the_worst_group(capsys):
 def test_none_prints_nothing(capsys):
     Progress("none", rounds=1).update(1, ("a",), np.array([0.5]))
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_captured_run_is_not_at_a_terminal():
-    assert not at_terminal()
