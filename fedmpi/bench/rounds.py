@@ -28,7 +28,7 @@ from fedmpi.mpi.start import run
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
+    from fedmpi.methods.method import Round
 
 SLEEP = 0.02
 UNENDING = ["--rounds", "1000000000", "--progress", "none"]
@@ -75,16 +75,16 @@ class Federation(Contestant):
             self.training = job.begin()
         if job.desk and config.batch_size:
             self.batches = int(-(-job.desk.deal.partition.client_sizes // config.batch_size).sum())
-        self.training.exchange.send_first_weights()
+        self.training.begin_rounds()
         self.split: list[tuple[float, float, float]] = []
         """Of each round: its seconds on this rank, those it computed, CPU seconds that took."""
         self.cpu, self.compute = 0.0, self.training.method.client_round
         self.training.method.client_round = self.client_round  # type: ignore[method-assign]
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         """The method's own, with a clock that other processes do not move."""
         began = time.process_time()
-        self.compute(clients, exchange)
+        self.compute(clients, now)
         self.cpu = time.process_time() - began
 
     def round(self, t: int) -> None:

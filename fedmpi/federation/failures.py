@@ -47,8 +47,8 @@ class SurvivingTraining(Training):
     """
 
     survivors: Survivors
-    go_on_without: Callable[[list[int], int], Exchange]
-    """Take the clients of these ranks out, from this round on; this rank's end of the exchange."""
+    go_on_without: Callable[[list[int], int], tuple[Exchange, int]]
+    """Take the clients of these ranks out, from this round on; see Job."""
     _weights_due: bool = field(default=True, init=False)
     """Whether the clients have yet to be told the weights that the round begins with."""
 
@@ -65,7 +65,7 @@ class SurvivingTraining(Training):
         def work() -> tuple[float, float] | None:
             if self._weights_due:
                 self._weights_due = False
-                self.exchange.send_first_weights()
+                Training.begin_rounds(self)
             return Training.whole_round(self, t, evaluate)
 
         def again(lost: list[int]) -> None:
@@ -91,7 +91,7 @@ class SurvivingTraining(Training):
         self.model.new_sums(len(self.model.scalars))
         if self.clients:
             self.clients.diverged.clear()
-        self.exchange = self.go_on_without(lost, t)
+        self.exchange, self.total_rows = self.go_on_without(lost, t)
         self._weights_due = True
 
 

@@ -102,15 +102,14 @@ class Job:
             self.desk.start_clock()
         c = self.config
         mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
+        all_of_it = (self.prepared.groups, self.total_rows, c.rounds, c.eval_every, done)
         if not self.survivors:
-            return Training(*mine, c.rounds, c.eval_every, done)
+            return Training(*mine, *all_of_it)
         from fedmpi.federation.failures import SurvivingTraining
 
         return SurvivingTraining(
             *mine,
-            c.rounds,
-            c.eval_every,
-            done,
+            *all_of_it,
             survivors=self.survivors,
             go_on_without=self.go_on_without,
         )
@@ -239,12 +238,11 @@ class Job:
             of_server = self.desk.deal.partition.counts, hosted
         return Exchange(
             self.ranks,
-            self.method,
             self.model,
             self.reduction,
-            self.prepared.groups,
+            self.method.reports,
+            len(self.prepared.groups),
             len(self.my_clients),
-            self.total_rows,
             *of_server,
         )
 
@@ -338,10 +336,10 @@ class Job:
 
         return self.survivors.together(work, again)
 
-    def go_on_without(self, ranks: list[int], t: int) -> Exchange:
+    def go_on_without(self, ranks: list[int], t: int) -> tuple[Exchange, int]:
         """Take the clients of these ranks out of the run, from round `t` on; on every rank.
 
-        The ranks that are left learn of it the number of rows that are left.
+        Returned are this rank's new end of the exchange, and the number of rows that are left.
         """
         rows = np.array([self.total_rows])
         if self.desk:
@@ -355,7 +353,7 @@ class Job:
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange
-        return self.exchange
+        return self.exchange, self.total_rows
 
     def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows; those of a fold are training rows."""

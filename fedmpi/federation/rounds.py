@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ import torch
 from fedmpi.errors import UserError
 from fedmpi.federation.clients import Clients
 from fedmpi.federation.exchange import Exchange
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 from fedmpi.models.flat import FlatModel
+from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 
 if TYPE_CHECKING:
@@ -30,10 +32,17 @@ class Training:
     exchange: Exchange
     clients: Clients | None
     server: Server | None
+    groups: tuple[str, ...]
+    total_rows: int
+    """n, of all clients."""
     rounds: int
     eval_every: int
     done: int = 0
     """Rounds that are behind us: 0, or where a checkpoint stood."""
+    t: int = field(default=0, init=False)
+    """The round that is under way."""
+    diverged: bool = field(default=False, init=False)
+    """On the server: whether the risks that were reported last are not finite."""
     computing: float = field(default=0.0, init=False)
     equal_at: int = field(default=0, init=False)
     """The last round at which every rank was seen to have the same theta."""
@@ -56,32 +65,64 @@ class Training:
             raise AgreedError(f"round {self.rounds}: theta is not finite. {self.advice()}")
 
     def begin_rounds(self) -> None:
-        """What comes before the first of them."""
-        self.exchange.send_first_weights()
+        """Send the weights that the first round, or the first after a resume, begins with."""
+        if self.method.reports and self.method.weighs_next_round:
+            self.send_weights()
 
     def end_rounds(self) -> None:
-        """What is left after the last: the weights that answered its report; nobody uses them."""
+        """Receive the weights that answered the last report; nobody uses them."""
         self.exchange.receive_weights()
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
-        """Round `t` and, where it is to be evaluated, a look at the ranks after it."""
+        """Do round `t` and, where it is to be evaluated, look at the ranks after it."""
         self.one_round(t, evaluate)
         return self.look_at_ranks(t) if evaluate else None
 
     def one_round(self, t: int, evaluate: bool) -> None:
-        """One round of Algorithm 1; the exchange overlaps with the clients' passes."""
+        """Do one round of Algorithm 1; the exchange overlaps with the clients' passes."""
         began, waited = time.perf_counter(), self.ranks.seconds_waited
-        self.exchange.begin_round(t, evaluate)
+        self.t = t
+        now = Round(
+            t,
+            evaluate,
+            self.total_rows,
+            report=lambda losses: self.report(losses, evaluate),
+            weights=self.exchange.receive_weights,
+        )
         self.model.sums.zero_()
         if self.clients:
-            self.method.client_round(self.clients, self.exchange)
+            self.method.client_round(self.clients, now)  # theta_k - theta, weighted, into the sum
         else:
-            self.exchange.report(None)
+            self.report(None, evaluate)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
-        self.exchange.sum_changes()
+        # NaN tells all ranks of a run that has diverged, 1 of a signal, in the sum that all share.
+        self.exchange.sum_changes(flag=math.nan if self.diverged else float(bool(signals.asked())))
         self.check_finite(t)
-        self.method.apply(self.model)
+        self.method.apply(self.model)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
+
+    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
+        """Send the losses at theta. The server steps the adversary, and sends its weights."""
+        self.exchange.send_losses(losses, evaluate)
+        if self.server:
+            risks = self.exchange.receive_risks(evaluate)  # r_a, or those of clients or cells
+            self.diverged = not self.all_finite(risks)
+            if self.method.reports and not self.diverged:
+                assert risks is not None
+                self.method.update_weights(risks)  # mu <- project(mu + lr_mu * r)
+        if self.method.reports:
+            self.send_weights()  # w = mu / rho
+
+    def send_weights(self) -> None:
+        self.exchange.send_weights(self.method.weights() if self.server else None)
+
+    def all_finite(self, risks: np.ndarray | None) -> bool:
+        """Whether these risks are finite, but of groups that have lost all their rows."""
+        if risks is None:
+            return True
+        if risks is self.exchange.group_risks:
+            risks = risks[self.exchange.present]
+        return bool(np.isfinite(risks).all())
 
     def check_finite(self, t: int) -> None:
         """End a run that has diverged, on all ranks at once: they all see the same sums."""
@@ -91,8 +132,23 @@ class Training:
         if self.server:
             self.server.keep_history()
         clients = self.ranks.gather(self.clients.diverged if self.clients else [])
-        culprit = self.ranks.bcast(self.exchange.culprit(clients) if clients else "")
+        culprit = self.ranks.bcast(self.culprit(clients) if clients else "")
         raise AgreedError(f"round {t}: {culprit} is not finite. {self.advice()}")
+
+    def culprit(self, clients_by_rank: list[list[int]]) -> str:
+        """Name, on the server, what can be named of a run that has diverged."""
+        clients = sorted(k for clients in clients_by_rank for k in clients)
+        if clients:
+            return f"the model of client {clients[0]}"
+        of_groups, of_clients = self.exchange.group_risks, self.exchange.client_risks
+        if not self.all_finite(of_groups):
+            assert of_groups is not None
+            bad = self.exchange.present & ~np.isfinite(of_groups)
+            return f"the risk of group {self.groups[int(np.argmax(bad))]!r}"
+        if not np.isfinite(of_clients).all():
+            client = int(np.argwhere(~np.isfinite(of_clients))[0][0])
+            return f"the risk of client {client}"
+        return "the sum of the clients' changes"
 
     def advice(self) -> str:
         """What to do about a run that has diverged."""

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.methods.adversary import ascend
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
 
 
 class AFL(Method):
@@ -56,8 +55,8 @@ class AFL(Method):
     def state(self) -> dict[str, np.ndarray]:
         return {"lambda_": self.lambda_}
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         def cell_weights() -> np.ndarray:
-            return exchange.receive_weights() / clients.sizes[:, None]
+            return now.weights() / clients.sizes[:, None]
 
-        clients.full_batch_step(cell_weights, self.config.lr, exchange.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
 
 
 class FedAvg(Method):
@@ -24,8 +23,8 @@ class FedAvg(Method):
     options = ("local_epochs", "batch_size")
     local_epochs = True
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
-        if exchange.evaluate:
-            exchange.report(clients.loss_sums())
-        shares = clients.sizes / exchange.total_rows
-        clients.add_local_changes(exchange.round, self.config, lambda: shares)
+    def client_round(self, clients: Clients, now: Round) -> None:
+        if now.evaluate:
+            now.report(clients.loss_sums())
+        shares = clients.sizes / now.total_rows
+        clients.add_local_changes(now.t, self.config, lambda: shares)

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedmpi.methods.adversary import ascend
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
 
 
 class FedMinMax(Method):
@@ -65,23 +64,23 @@ class FedMinMax(Method):
     def state(self) -> dict[str, np.ndarray]:
         return {"mu": self.mu}
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         if self.config.local_epochs:
-            self.local_round(clients, exchange)
+            self.local_round(clients, now)
             return
 
         def cell_weights() -> np.ndarray:
-            return exchange.receive_weights() / exchange.total_rows
+            return now.weights() / now.total_rows
 
-        clients.full_batch_step(cell_weights, self.config.lr, exchange.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report)
 
-    def local_round(self, clients: Clients, exchange: Exchange) -> None:
+    def local_round(self, clients: Clients, now: Round) -> None:
         """The variant with local epochs: more steps a round, so fewer messages."""
-        by_cell = clients.by_cell(exchange.receive_weights())
-        exchange.report(clients.loss_sums())
+        by_cell = clients.by_cell(now.weights())
+        now.report(clients.loss_sums())
 
         def weighted_mean(losses: Tensor, cell: Tensor) -> Tensor:
             return (by_cell[cell] * losses).mean()
 
-        for i, change in clients.local_changes(exchange.round, self.config, weighted_mean):
-            clients.add(change, clients.sizes[i] / exchange.total_rows)
+        for i, change in clients.local_changes(now.t, self.config, weighted_mean):
+            clients.add(change, clients.sizes[i] / now.total_rows)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.methods.adversary import ascend
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
 
 
 class LocalFedMinMax(Method):
@@ -52,8 +51,8 @@ class LocalFedMinMax(Method):
     def state(self) -> dict[str, np.ndarray]:
         return {"mu": self.mu}
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         def cell_weights() -> np.ndarray:
-            return exchange.receive_weights() / np.maximum(clients.counts, 1)
+            return now.weights() / np.maximum(clients.counts, 1)
 
-        clients.full_batch_step(cell_weights, self.config.lr, exchange.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report)

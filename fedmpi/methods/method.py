@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
     from fedmpi.models.flat import FlatModel
     from fedmpi.run.config import Config
+
+
+Reports = Literal["groups", "clients", "cells"] | None
+"""Whose losses the server's weights depend on: sums over everybody's rows of a group, or per
+client, or per group and client. None: the server weighs nothing."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, as the clients of a rank see it."""
+
+    t: int
+    evaluate: bool
+    """Whether the server wants the losses for a row of the history, whatever the method."""
+    total_rows: int
+    """n, of all clients."""
+    report: Callable[[np.ndarray], None]
+    """Sends the losses at theta, hosted clients × groups, to the server."""
+    weights: Callable[[], np.ndarray]
+    """Waits for the server's weights: per group, or one row for each hosted client."""
 
 
 def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:
@@ -30,9 +51,8 @@ class Method:
     options: ClassVar[tuple[str, ...]] = ()
     """The options of the command line that it reads, beside --rounds and --lr."""
 
-    reports: Literal["groups", "clients", "cells"] | None = None
-    """The losses that the server's weights depend on: sums over everybody's rows of a group, or
-    per client, or per group and client. None: the server weighs nothing."""
+    reports: Reports = None
+    """The losses that the server's weights depend on."""
 
     weighs_next_round: ClassVar[bool] = True
     """Whether the weights that answer a report are for the next round, or for this one."""
@@ -95,11 +115,11 @@ class Method:
 
     # The clients' part.
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         """Report the losses at theta, and leave this rank's share of the sum in the change.
 
-        `exchange.report` is called once, in every round of a method that `reports`, and otherwise
-        where `exchange.evaluate` is set: the server counts on it.
+        `now.report` is called once, in every round of a method that `reports`, and otherwise where
+        `now.evaluate` is set: the server counts on it.
         """
         raise NotImplementedError
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
     from fedmpi.models.flat import FlatModel
 
 
@@ -32,13 +31,13 @@ class QFedAvg(Method):
     local_epochs = True
     scalars = 1
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
+    def client_round(self, clients: Clients, now: Round) -> None:
         losses = clients.loss_sums()
-        exchange.report(losses)
+        now.report(losses)
         q, lr = self.config.q, self.config.lr
         F = losses.sum(axis=1) / clients.sizes
         weights, squares = F**q, np.empty(len(F))
-        clients.add_local_changes(exchange.round, self.config, lambda: weights / lr, squares)
+        clients.add_local_changes(now.t, self.config, lambda: weights / lr, squares)
         h = weights / lr
         some = F > 0  # else the limit is 0, though below q = 1 F^(q-1) is infinite
         h[some] += q * F[some] ** (q - 1) * squares[some] / lr**2

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.methods.method import Method
+from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedmpi.federation.clients import Clients
-    from fedmpi.federation.exchange import Exchange
     from fedmpi.run.config import Config
 
 
@@ -58,16 +57,14 @@ class TERM(Method):
     def client_weights(self) -> np.ndarray | None:
         return self.tilted if self.reports else None
 
-    def client_round(self, clients: Clients, exchange: Exchange) -> None:
-        if self.reports or exchange.evaluate:
-            exchange.report(clients.loss_sums())
+    def client_round(self, clients: Clients, now: Round) -> None:
+        if self.reports or now.evaluate:
+            now.report(clients.loss_sums())
         if self.reports:
-            clients.add_local_changes(
-                exchange.round, self.config, lambda: exchange.receive_weights()[:, 0]
-            )
+            clients.add_local_changes(now.t, self.config, lambda: now.weights()[:, 0])
             return
-        for i, change in clients.local_changes(exchange.round, self.config, self.tilted_loss):
-            clients.add(change, clients.sizes[i] / exchange.total_rows)
+        for i, change in clients.local_changes(now.t, self.config, self.tilted_loss):
+            clients.add(change, clients.sizes[i] / now.total_rows)
 
     def tilted_loss(self, losses: Tensor, cell: Tensor) -> Tensor:
         """(1/t) log mean exp(t loss) of a batch; its mean at t = 0."""

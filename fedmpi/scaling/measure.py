@@ -41,8 +41,8 @@ def main() -> int:
         exchange, model = training.exchange, training.model
         result = {
             "repeats": repeats,
-            "rows": exchange.total_rows,
-            "groups": len(exchange.groups),
+            "rows": training.total_rows,
+            "groups": len(training.groups),
             "parameters": model.size,
             "bytes": model.buffer.nbytes,
             "reduce": exchange.reduction.kind,

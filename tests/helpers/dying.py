@@ -6,6 +6,7 @@ mpirun --with-ft ulfm -n 9 python tests/helpers/dying.py OUT CSV ROUNDS
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fedmpi.federation.evaluation
@@ -35,10 +36,10 @@ WHEN = {
     "localfedminmax": (5, Exchange, "sum_changes"),
     "afl": (4, Training, "look_at_ranks"),
     "fedavg": (1, Exchange, "sum_changes"),
-    "term": (4, Exchange, "report"),
-    "fedminmax": (3, Exchange, "begin_round"),
+    "term": (4, Exchange, "send_losses"),
+    "fedminmax": (3, Training, "one_round"),
     "qfedavg": (6, fedmpi.federation.job, "evaluate"),
-    "owners": (4, Exchange, "report"),
+    "owners": (4, Exchange, "send_losses"),
 }
 """The round, and what the rank is about to do; `evaluate` is the scoring after the rounds."""
 STOPS = {"afl": 5}
@@ -58,12 +59,25 @@ def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[
     ]
 
 
-def die_at(t: int, where: object, what: str, job: Job) -> None:
+def at_round(call: Callable[[int], None]) -> None:
+    """Let `call` know of each round when it begins."""
+    one_round = Training.one_round
+
+    def tell_and_begin(self, t, evaluate):
+        call(t)
+        one_round(self, t, evaluate)
+
+    Training.one_round = tell_and_begin
+
+
+def die_at(t: int, where: object, what: str) -> None:
     """This process is killed when, in round `t` or later, it comes there."""
+    reached: list[int] = []
+    at_round(reached.append)
     function = getattr(where, what)
 
     def die(*arguments, **named):
-        if (arguments[1] if what == "begin_round" else job.exchange.round) >= t:
+        if max([*reached, arguments[1] if what == "one_round" else 0]) >= t:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments, **named)
 
@@ -72,14 +86,7 @@ def die_at(t: int, where: object, what: str, job: Job) -> None:
 
 def stop_at(t: int) -> None:
     """This process gets a signal when round `t` begins."""
-    begin = Exchange.begin_round
-
-    def begin_and_stop(self, now, evaluate):
-        if now == t:
-            os.kill(os.getpid(), signal.SIGUSR1)
-        begin(self, now, evaluate)
-
-    Exchange.begin_round = begin_and_stop
+    at_round(lambda now: os.kill(os.getpid(), signal.SIGUSR1) if now == t else None)
 
 
 def main() -> int:
@@ -92,14 +99,14 @@ def main() -> int:
         options += ["--on-client-failure", "continue"]
         job = Job(ranks, resolve(options, ranks.size - 1, False))
         if ranks.rank == 2:
-            die_at(*WHEN[name], job)
-        begin_round = Exchange.begin_round
+            die_at(*WHEN[name])
+        one_round = Training.one_round
         if ranks.is_server and name in STOPS:
             stop_at(STOPS[name])
         try:
             job.run()
         except Stopped:
-            signals._asked, Exchange.begin_round = None, begin_round
+            signals._asked, Training.one_round = None, one_round
             ranks = Ranks(ranks.comm)
             Job(ranks, resolve([*options, "--resume"], ranks.size - 1, False)).run()
         comm = ranks.comm

@@ -13,47 +13,47 @@ from fedmpi.methods.fedminmax import FedMinMax
 class OneRaises(FedMinMax):
     """Rank 2 has a bug."""
 
-    def client_round(self, clients, exchange):
-        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+    def client_round(self, clients, now):
+        if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
             raise ValueError("a bad day")
-        super().client_round(clients, exchange)
+        super().client_round(clients, now)
 
 
 class AllRaise(FedMinMax):
     """Every client rank has the same bug."""
 
-    def client_round(self, clients, exchange):
-        if exchange.round == 3:
+    def client_round(self, clients, now):
+        if now.t == 3:
             raise ValueError("a bad day")
-        super().client_round(clients, exchange)
+        super().client_round(clients, now)
 
 
 class Stops(FedMinMax):
     """Rank 2 stands still, as on a node that hangs."""
 
-    def client_round(self, clients, exchange):
-        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+    def client_round(self, clients, now):
+        if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
-        super().client_round(clients, exchange)
+        super().client_round(clients, now)
 
 
 class Drifts(FedMinMax):
     """Rank 2's memory is faulty: a bit of its theta flips."""
 
-    def client_round(self, clients, exchange):
-        if exchange.round == 3 and MPI.COMM_WORLD.Get_rank() == 2:
+    def client_round(self, clients, now):
+        if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
             clients.model.theta.view(torch.int32)[5] ^= 1
-        super().client_round(clients, exchange)
+        super().client_round(clients, now)
 
 
 class SlowRound(FedMinMax):
     """Round 3 takes for ever."""
 
-    def client_round(self, clients, exchange):
-        if exchange.round == 3:
+    def client_round(self, clients, now):
+        if now.t == 3:
             print("round 3 begins", flush=True)
             time.sleep(600)
-        super().client_round(clients, exchange)
+        super().client_round(clients, now)
 
 
 class SlowStart(FedMinMax):

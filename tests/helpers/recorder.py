@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-import fedmpi.federation.exchange
 import fedmpi.federation.job
 import fedmpi.federation.rounds
 import fedmpi.mpi.allreduce
@@ -52,9 +51,9 @@ class Leaks(FedMinMax):
 
     steps = 0
 
-    def client_round(self, clients, exchange):
-        super().client_round(clients, exchange)
-        if exchange.round == 2:
+    def client_round(self, clients, now):
+        super().client_round(clients, now)
+        if now.t == 2:
             MPI.COMM_WORLD.Isend(clients.x[0].numpy().copy(), dest=0, tag=99).Wait()
 
     def update_weights(self, risks):
@@ -127,10 +126,8 @@ class Windows:
 
 def follow(log: Log) -> None:
     """Let the log know where in a run it is, and of its job."""
-    run, begin = (
-        fedmpi.federation.rounds.Training.run,
-        fedmpi.federation.exchange.Exchange.begin_round,
-    )
+    training = fedmpi.federation.rounds.Training
+    run, begin = training.run, training.one_round
     make, start = fedmpi.federation.job.Job.__init__, fedmpi.mpi.allreduce.Hierarchical.start
 
     def run_and_tell(self):
@@ -151,8 +148,7 @@ def follow(log: Log) -> None:
         start(self)
 
     fedmpi.mpi.allreduce.Hierarchical.start = start_and_tell
-    fedmpi.federation.rounds.Training.run = run_and_tell
-    fedmpi.federation.exchange.Exchange.begin_round = begin_and_tell
+    training.run, training.one_round = run_and_tell, begin_and_tell
     fedmpi.federation.job.Job.__init__ = make_and_tell
 
 
