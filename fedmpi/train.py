@@ -31,23 +31,15 @@ Across nodes, with Open MPI and with MPICH:
     mpirun -f hostfiles/mpich.txt -n 41 python -m fedmpi.train --dataset adult
 """
 
-import math
-import os
 import sys
-import time
 
-from fedmpi.mpi import launcher, signals
-from fedmpi.mpi.init import MPI
+from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks
-from fedmpi.mpi.start import run
+from fedmpi.mpi.start import run, start
 
 
 def main() -> int:
-    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
-    refuse_worlds_apart(world)
-    signals.listen(speaks=world.is_server)
-    # Before numpy and torch are imported: their thread pools read it once.
-    os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    world = start()
     config = world.on_server(lambda: read_command_line(world))
     if config.dataset.endswith("/"):
         from fedmpi.data.owners import fingerprint
@@ -95,16 +87,6 @@ def look_for_result(world: Ranks, config):
         say(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size
     return finished, members
-
-
-def refuse_worlds_apart(world: Ranks) -> None:
-    """End, if a launcher started several processes that do not find each other."""
-    advice = launcher.mismatch(world.size, MPI.get_vendor()[0])
-    if advice and launcher.process_number() > 0:
-        time.sleep(1)  # the first one speaks; a launcher ends them all when one is gone
-        sys.exit(AgreedError.code)
-    if advice:
-        raise AgreedError(advice)
 
 
 def train(ranks: Ranks, config) -> tuple[dict | None, AgreedError | None]:

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmpi.errors import UserError
-from fedmpi.mpi import signals
-from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
-from fedmpi.mpi.start import run
+from fedmpi.mpi.start import run, start
 
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
@@ -64,10 +60,7 @@ class Choice:
 
 
 def main() -> int:
-    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
-    signals.listen(speaks=world.is_server)
-    # Before numpy and torch are imported: their thread pools read it once.
-    os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    world = start()
     request, choices = world.on_server(lambda: read_command_line(world))
     from fedmpi.federation.grid import run_grid
 

@@ -1,6 +1,7 @@
 """How a process of a job begins and ends, and what it prints when it ends in an error."""
 
 import io
+import math
 import os
 import socket
 import sys
@@ -11,12 +12,35 @@ from collections.abc import Callable
 from fedmpi.errors import UserError
 from fedmpi.mpi import launcher, signals
 from fedmpi.mpi.init import MPI
-from fedmpi.mpi.ranks import GRACE, SERVER, AgreedError
+from fedmpi.mpi.ranks import GRACE, SERVER, AgreedError, Ranks
 
 _KEPT: list[socket.socket] = []
 _without_finalize = False
 tell_instead: Callable[[BaseException], str] | None = None
 """On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
+
+
+def start() -> Ranks:
+    """Return all ranks of the launch, once this process is ready for a command of fedmpi's.
+
+    It is ready when the launcher is known to fit the library, signals are listened to, and
+    OMP_NUM_THREADS is set: numpy and torch, which are imported after this, read it once.
+    """
+    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    refuse_mismatch(world)
+    signals.listen(speaks=world.is_server)
+    os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    return world
+
+
+def refuse_mismatch(world: Ranks) -> None:
+    """End, if a launcher started several processes that do not find each other."""
+    advice = launcher.mismatch(world.size, MPI.get_vendor()[0])
+    if advice and launcher.process_number() > 0:
+        time.sleep(1)  # the first one speaks; a launcher ends them all when one is gone
+        sys.exit(AgreedError.code)
+    if advice:
+        raise AgreedError(advice)
 
 
 def end_without_finalize() -> None:

@@ -51,13 +51,28 @@ def test_the_first_of_them_speaks():
     assert process_number(STEP) == 2
 
 
-@pytest.mark.parametrize("number", ["0", "2"])
-def test_a_job_of_worlds_apart_is_refused_once(number):
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("train --dataset synthetic", "0"),
+        ("train --dataset synthetic", "2"),
+        ("tune synthetic", "0"),
+        ("reproduce synthetic --quick", "0"),
+    ],
+)
+def test_a_job_of_worlds_apart_is_refused_once(command, number, tmp_path):
     foreign = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "PRTE"))}
     foreign |= {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "3", "SLURM_PROCID": number}
     foreign["PYTHONPATH"] = str(REPOSITORY)
-    command = [sys.executable, "-m", "fedmpi.train", "--dataset", "synthetic"]
-    done = subprocess.run(command, env=foreign, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", *f"fedmpi.{command}".split()],
+        env=foreign,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert not any(tmp_path.iterdir())
     assert done.returncode == 2
     assert ("use srun --mpi=" in done.stderr.lower()) == (number == "0")
     assert done.stderr.count("\n") == (number == "0")
