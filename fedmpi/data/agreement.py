@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from fedmpi.data.datasets.csvfile import SEPARATOR, Tables, hold_out
+from fedmpi.data.datasets.csvfile import SEPARATOR, Tables
 from fedmpi.data.encoding import (
     Columns,
     Encoder,
@@ -49,6 +49,7 @@ from fedmpi.data.encoding import (
     with_rare_as_other,
 )
 from fedmpi.data.options import DataOptions
+from fedmpi.data.splits import hold_out
 from fedmpi.errors import Line, UserError, shortened
 
 T = TypeVar("T")

@@ -22,7 +22,6 @@ SETTINGS = ("ESG", "PSG", "SSG")
 # Keeps these generators apart from others made of a seed and a small number:
 # to numpy, default_rng(seed) and default_rng([seed, 0]) are the same stream.
 STREAM = int.from_bytes(b"rows", "big")
-LIMIT = int.from_bytes(b"limit", "big")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,31 +157,9 @@ def partition(
         else:
             # Above 1e32 the shares are equal in float64; near 1e305 their sum overflows.
             shares = rng.dirichlet(np.full(len(held_by), min(skew, 1e100)))
-            counts[a, held_by.start : held_by.stop] = _largest_remainder(shares, len(rows))
+            counts[a, held_by.start : held_by.stop] = largest_remainder(shares, len(rows))
         client_of_row[rows] = np.repeat(np.arange(clients, dtype=np.int32), counts[a])
     return Partition(setting, groups, client_of_row, counts)
-
-
-def choose_rows(
-    group_of_row: np.ndarray, groups: tuple[str, ...], limit: int, seed: int
-) -> np.ndarray:
-    """`limit` rows, ascending: of every group its share, at random, but at least one row.
-
-    With the same seed, fewer rows are some of the more.
-    """
-    sizes = np.bincount(group_of_row, minlength=len(groups))
-    present = np.flatnonzero(sizes)
-    if limit < len(present):
-        raise UserError(
-            f"{limit} rows are fewer than the {len(present)} groups, and each needs one."
-        )
-    counts = np.zeros(len(groups), dtype=np.int64)
-    counts[present] = _largest_remainder(sizes[present].astype(np.float64), limit)
-    chosen = []
-    for a in present.tolist():
-        rng = np.random.default_rng([LIMIT, seed, a])
-        chosen.append(rng.permutation(np.flatnonzero(group_of_row == a))[: counts[a]])
-    return np.sort(np.concatenate(chosen))
 
 
 def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partition:
@@ -208,7 +185,7 @@ def spread_clients(shares: Sequence[int], clients: int) -> list[int]:
             f"SSG gives each client one group, but there are {clients} clients for "
             f"{len(shares)} groups: use --clients {len(shares)} or more, or --setting ESG."
         )
-    return _largest_remainder(np.array(shares, dtype=np.float64), clients).tolist()
+    return largest_remainder(np.array(shares, dtype=np.float64), clients).tolist()
 
 
 def _holders(
@@ -309,7 +286,7 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
+def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
     """Whole numbers of sum `total` in proportion to `shares`, at least one each.
 
     Those with less than one are raised to one, and the others share what is left.

@@ -1,17 +1,65 @@
-"""Cross-validation: the training rows in N parts, of which one is kept to validate on."""
+"""Choices among rows: some of them (--limit-train), those to test on, and folds of a validation."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from types import ModuleType
 
 import numpy as np
 
+from fedmpi.data.partition import largest_remainder
 from fedmpi.errors import UserError
+
+# Keep these generators apart from others made of a seed and a small number (partition.STREAM).
+LIMIT = int.from_bytes(b"limit", "big")
+HOLD_OUT = int.from_bytes(b"hold", "big")
+
+
+def choose_rows(
+    group_of_row: np.ndarray, groups: tuple[str, ...], limit: int, seed: int
+) -> np.ndarray:
+    """Return `limit` rows, ascending: of every group its share, at random, but at least one row.
+
+    With the same seed, the rows of a smaller limit are among those of a larger one.
+    """
+    sizes = np.bincount(group_of_row, minlength=len(groups))
+    present = np.flatnonzero(sizes)
+    if limit < len(present):
+        raise UserError(
+            f"{limit} rows are fewer than the {len(present)} groups, and each needs one."
+        )
+    counts = np.zeros(len(groups), dtype=np.int64)
+    counts[present] = largest_remainder(sizes[present].astype(np.float64), limit)
+    chosen = []
+    for a in present.tolist():
+        rng = np.random.default_rng([LIMIT, seed, a])
+        chosen.append(rng.permutation(np.flatnonzero(group_of_row == a))[: counts[a]])
+    return np.sort(np.concatenate(chosen))
+
+
+def hold_out(
+    group: np.ndarray, y: np.ndarray, share: float, seed: int, owner: str = ""
+) -> np.ndarray:
+    """Return which rows to test on: `share` of each group, at random, but never all of its rows.
+
+    An `owner` has random numbers of its own, so that others' rows do not change the choice.
+    """
+    entropy = [HOLD_OUT, seed]
+    if owner:
+        entropy.append(int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big"))
+    rng = np.random.default_rng(entropy)
+    in_test = np.zeros(len(group), dtype=bool)
+    for code in range(group.max() + 1):
+        rows = rng.permutation(np.flatnonzero(group == code))
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        in_test[rows[: max(0, count)]] = True
+    # A class of which no row is left to train on goes back to training.
+    return in_test & np.isin(y, y[~in_test])
 
 
 def read_fold(text: str) -> tuple[int, int]:
-    """`I/N` as two numbers; part I of N, from 1."""
+    """Return the two numbers of `I/N`: part I of N, from 1."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     number, parts = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= parts or parts < 2:
@@ -20,7 +68,7 @@ def read_fold(text: str) -> tuple[int, int]:
 
 
 def model_selection() -> ModuleType:
-    """scikit-learn's folds and grids; imported here, because only the server needs them."""
+    """Import scikit-learn's folds and grids, which only the server needs."""
     try:
         import sklearn.model_selection
     except ImportError:
@@ -33,10 +81,10 @@ def model_selection() -> ModuleType:
 def split_fold(
     rows: np.ndarray, group_of_row: np.ndarray, groups: tuple[str, ...], fold: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `rows` to train on and those to validate on, every group in its share; ascending.
+    """Return the `rows` to train on and those to validate on, every group in its share; ascending.
 
-    The test rows have no part in it. What the inputs were standardised with is of all training
-    rows, also of those that validate: their mean and deviation, and no label.
+    The test rows have no part in a fold. The mean and deviation by which inputs were standardised
+    are of all training rows, also of those that validate; no label is in them.
     """
     StratifiedKFold = model_selection().StratifiedKFold
     number, parts = read_fold(fold)

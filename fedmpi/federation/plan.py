@@ -9,8 +9,8 @@ import numpy as np
 
 from fedmpi.data.dataset import Dataset
 from fedmpi.data.owners import Holdings
-from fedmpi.data.partition import Partition, as_owned, choose_rows, partition, single_client
-from fedmpi.data.splits import split_fold
+from fedmpi.data.partition import Partition, as_owned, partition, single_client
+from fedmpi.data.splits import choose_rows, split_fold
 from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows

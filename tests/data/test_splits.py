@@ -1,12 +1,67 @@
-"""Parts of the training rows: disjoint, every group in its share, and no test row among them."""
+"""Some of the rows, rows to test on, and folds: every group in its share."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedmpi.data.splits import read_fold, split_fold
+from fedmpi.data.splits import choose_rows, hold_out, read_fold, split_fold
 from fedmpi.errors import UserError
 
 GROUPS = ("a", "b", "c")
+
+
+@pytest.fixture
+def group_of_row():
+    return np.random.default_rng(0).choice(3, size=1000, p=[0.7, 0.295, 0.005])
+
+
+@pytest.mark.parametrize("limit", [3, 10, 100, 999, 1000])
+def test_every_group_has_its_share(group_of_row, limit):
+    rows = choose_rows(group_of_row, GROUPS, limit, seed=0)
+    assert len(rows) == limit
+    assert (np.diff(rows) > 0).all()
+    counts = np.bincount(group_of_row[rows], minlength=3)
+    shares = np.bincount(group_of_row) * limit / 1000
+    assert counts.min() >= 1
+    assert (np.abs(counts - shares) <= 2).all()
+
+
+def test_seeded_and_nested(group_of_row):
+    rows = choose_rows(group_of_row, GROUPS, 100, seed=0)
+    np.testing.assert_array_equal(rows, choose_rows(group_of_row, GROUPS, 100, seed=0))
+    assert set(rows) != set(choose_rows(group_of_row, GROUPS, 100, seed=1))
+    assert set(rows) < set(choose_rows(group_of_row, GROUPS, 200, seed=0))
+
+
+def test_a_group_without_rows_gets_none():
+    group_of_row = np.array([0, 2, 2, 2])
+    rows = choose_rows(group_of_row, GROUPS, 2, seed=0)
+    assert sorted(group_of_row[rows]) == [0, 2]
+
+
+def test_fewer_rows_than_groups(group_of_row):
+    with pytest.raises(UserError, match="2 rows are fewer than the 3 groups"):
+        choose_rows(group_of_row, GROUPS, 2, seed=0)
+
+
+@given(
+    group=st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 5),
+    data=st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_rows_held_out_leave_every_group_and_class_to_train_on(group, share, seed, data):
+    group = np.unique(group, return_inverse=True)[1]
+    y = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(group), max_size=len(group))))
+    in_test = hold_out(group, y, share, seed)
+    np.testing.assert_array_equal(in_test, hold_out(group, y, share, seed))
+    assert set(group[~in_test]) == set(group)
+    assert set(y[~in_test]) == set(y)
+    for code in set(group):
+        held, size = in_test[group == code].sum(), (group == code).sum()
+        assert held <= max(1, round(share * size))
 
 
 def test_the_parts_are_a_partition_with_every_group_in_its_share():

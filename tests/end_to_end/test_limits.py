@@ -3,44 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmpi.data.partition import choose_rows
 from fedmpi.errors import UserError
-
-GROUPS = ("a", "b", "c")
-
-
-@pytest.fixture
-def group_of_row():
-    return np.random.default_rng(0).choice(3, size=1000, p=[0.7, 0.295, 0.005])
-
-
-@pytest.mark.parametrize("limit", [3, 10, 100, 999, 1000])
-def test_every_group_has_its_share(group_of_row, limit):
-    rows = choose_rows(group_of_row, GROUPS, limit, seed=0)
-    assert len(rows) == limit
-    assert (np.diff(rows) > 0).all()
-    counts = np.bincount(group_of_row[rows], minlength=3)
-    shares = np.bincount(group_of_row) * limit / 1000
-    assert counts.min() >= 1
-    assert (np.abs(counts - shares) <= 2).all()
-
-
-def test_seeded_and_nested(group_of_row):
-    rows = choose_rows(group_of_row, GROUPS, 100, seed=0)
-    np.testing.assert_array_equal(rows, choose_rows(group_of_row, GROUPS, 100, seed=0))
-    assert set(rows) != set(choose_rows(group_of_row, GROUPS, 100, seed=1))
-    assert set(rows) < set(choose_rows(group_of_row, GROUPS, 200, seed=0))
-
-
-def test_a_group_without_rows_gets_none():
-    group_of_row = np.array([0, 2, 2, 2])
-    rows = choose_rows(group_of_row, GROUPS, 2, seed=0)
-    assert sorted(group_of_row[rows]) == [0, 2]
-
-
-def test_fewer_rows_than_groups(group_of_row):
-    with pytest.raises(UserError, match="2 rows are fewer than the 3 groups"):
-        choose_rows(group_of_row, GROUPS, 2, seed=0)
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ class Acs(Dataset):
         }
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
-        from fedmpi.data.datasets.csvfile import hold_out
+        from fedmpi.data.splits import hold_out
 
         states = chosen_states(options.states)
         people, sources = census.read_people(self.name, states, data_dir, progress)

@@ -288,20 +288,3 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
                     f"The column is {shortened(only)}.",
                 )
             raise unknown_name(f"column in {path}", name, frame.columns)
-
-
-def hold_out(
-    group: np.ndarray, y: np.ndarray, share: float, seed: int, owner: str = ""
-) -> np.ndarray:
-    """Which rows to test on: `share` of each group, at random, but never all of its rows."""
-    entropy = [int.from_bytes(b"hold", "big"), seed]
-    if owner:
-        entropy.append(int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big"))
-    rng = np.random.default_rng(entropy)
-    in_test = np.zeros(len(group), dtype=bool)
-    for code in range(group.max() + 1):
-        rows = rng.permutation(np.flatnonzero(group == code))
-        count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        in_test[rows[: max(0, count)]] = True
-    # A class of which no row is left to train on goes back to training.
-    return in_test & np.isin(y, y[~in_test])

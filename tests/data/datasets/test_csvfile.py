@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from fedmpi.data import find
 from fedmpi.data.datasets.adult import COLUMNS
-from fedmpi.data.datasets.csvfile import CsvFile, hold_out
+from fedmpi.data.datasets.csvfile import CsvFile
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
+from fedmpi.data.splits import hold_out
 from fedmpi.errors import UserError
 
 PEOPLE = """age,job,smokes,sex,race,rich
@@ -245,25 +246,6 @@ def test_it_goes_through_preparation(tmp_path):
     assert prepared.groups == ("F", "M")
     assert prepared.counts == {"train": {"F": 2, "M": 2}, "test": {"F": 1, "M": 1}}
     assert prepared.sources[0]["file"] == "people.csv"
-
-
-@given(
-    group=st.lists(st.integers(0, 3), min_size=1, max_size=60),
-    share=st.floats(0.01, 0.99),
-    seed=st.integers(0, 5),
-    data=st.data(),
-)
-@settings(max_examples=100, deadline=None)
-def test_rows_held_out_leave_every_group_and_class_to_train_on(group, share, seed, data):
-    group = np.unique(group, return_inverse=True)[1]
-    y = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(group), max_size=len(group))))
-    in_test = hold_out(group, y, share, seed)
-    np.testing.assert_array_equal(in_test, hold_out(group, y, share, seed))
-    assert set(group[~in_test]) == set(group)
-    assert set(y[~in_test]) == set(y)
-    for code in set(group):
-        held, size = in_test[group == code].sum(), (group == code).sum()
-        assert held <= max(1, round(share * size))
 
 
 @given(
