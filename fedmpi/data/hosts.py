@@ -10,12 +10,15 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedmpi.data.store import Prepared, is_stale, read_manifest
 from fedmpi.errors import UserError
 from fedmpi.mpi.launcher import at_terminal
 from fedmpi.mpi.ranks import Ranks
-from fedmpi.run.config import Config
+
+if TYPE_CHECKING:
+    from fedmpi.data.options import DataConfig
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Found:
     error: str = ""
 
 
-def prepare_on_every_host(ranks: Ranks, config: Config) -> Prepared:
+def prepare_on_every_host(ranks: Ranks, config: DataConfig) -> Prepared:
     """The prepared dataset, the same on every host; an AgreedError says on which it is not."""
     folder = ranks.on_server(lambda: prepare_here(config).folder)
     found = None
@@ -46,7 +49,7 @@ def prepare_on_every_host(ranks: Ranks, config: Config) -> Prepared:
     return Prepared.open(folder)
 
 
-def prepare_here(config: Config, quiet: bool = False) -> Prepared:
+def prepare_here(config: DataConfig, quiet: bool = False) -> Prepared:
     """The dataset, prepared on this host if it is not yet."""
     # On the first rank of a host alone, and not before: what reads datasets is not light.
     from fedmpi.data import find

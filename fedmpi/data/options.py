@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 from dataclasses import dataclass
+from typing import Protocol
 
 from fedmpi.errors import UserError
 
@@ -31,6 +32,19 @@ class DataOptions:
             raise UserError(f"--min-group-rows {self.min_group_rows}: a number of rows, as 40.")
         if self.min_value_rows < 1:
             raise UserError(f"--min-value-rows {self.min_value_rows}: a number of rows, as 5.")
+
+
+class DataConfig(Protocol):
+    """What reading data takes of a run's configuration, beside what `options_from` takes."""
+
+    @property
+    def dataset(self) -> str: ...
+
+    @property
+    def data_dir(self) -> str: ...
+
+    @property
+    def progress(self) -> str: ...
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))

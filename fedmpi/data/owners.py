@@ -37,14 +37,13 @@ from fedmpi.data.datasets.csvfile import (
     read_tables,
     usable_rows,
 )
-from fedmpi.data.options import DataOptions, options_from
+from fedmpi.data.options import DataConfig, DataOptions, options_from
 from fedmpi.errors import UserError, printable
 from fedmpi.mpi import start
 from fedmpi.mpi.ranks import Ranks
 
 if TYPE_CHECKING:
     from fedmpi.data.agreement import Owner
-    from fedmpi.run.config import Config
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -173,7 +172,7 @@ def nameless(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def hold(ranks: Ranks, config: Config) -> Holdings:
+def hold(ranks: Ranks, config: DataConfig) -> Holdings:
     """Read each owner's file on its own rank, and agree on what the inputs mean."""
     from fedmpi.data.agreement import Owner, assemble, share_columns
 
@@ -245,7 +244,7 @@ def use_rows(owner: Owner, options: DataOptions, share: float | None) -> None:
         owner.in_test = np.zeros(len(owner.frame), dtype=bool)
 
 
-def fingerprint(ranks: Ranks, config: Config) -> str:
+def fingerprint(ranks: Ranks, config: DataConfig) -> str:
     """By which the data are recognised: from all owners' files, each hashed by its own rank."""
     dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
@@ -273,7 +272,7 @@ def my_owners(ranks: Ranks, names: list[str], hosted: list[np.ndarray]) -> list[
     return [names[k] for k in hosted[ranks.client_ranks.index(ranks.rank)]]
 
 
-def folder_of(config: Config) -> CsvFolder:
+def folder_of(config: DataConfig) -> CsvFolder:
     return CsvFolder(config.dataset.removeprefix("csv:"))
 
 

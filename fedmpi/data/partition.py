@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.errors import UserError, unknown_name
-from fedmpi.run.config import OWNED
 
 if TYPE_CHECKING:
     from fedmpi.data.dataset import Dataset
 
 SETTINGS = ("ESG", "PSG", "SSG")
+OWNED = "owners"
+"""In place of a setting, where the data say who holds which row."""
 
 # Keeps these generators apart from others made of a seed and a small number:
 # to numpy, default_rng(seed) and default_rng([seed, 0]) are the same stream.

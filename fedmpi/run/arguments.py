@@ -15,13 +15,13 @@ from fedmpi.data.dataset import Dataset, Preset
 from fedmpi.data.datasets.census import STATES, chosen_states
 from fedmpi.data.options import NAMES as DATA_NAMES
 from fedmpi.data.options import DataOptions, add_data_options
-from fedmpi.data.partition import SETTINGS
+from fedmpi.data.partition import OWNED, SETTINGS
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
 from fedmpi.run.checkpoint import parse_every
-from fedmpi.run.config import OWNED, Config
+from fedmpi.run.config import Config
 from fedmpi.run.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")

@@ -8,9 +8,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-OWNED = "owners"
-"""In place of a setting, where the data say who holds which row."""
-
 
 @dataclass
 class Config:
@@ -76,8 +73,10 @@ class Config:
         The rows are in it by the name of their prepared folder, which for a user's file comes from
         its contents; where these say who the clients are, so do the rows.
         """
-        from fedmpi import data as datasets  # which the ranks of clients do without
+        # Imported here, because the ranks of clients do without them.
+        from fedmpi import data as datasets
         from fedmpi.data.options import options_from
+        from fedmpi.data.partition import OWNED
 
         settings = dataclasses.asdict(self)
         settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
