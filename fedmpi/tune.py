@@ -70,11 +70,11 @@ def main() -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(method: str = "") -> argparse.ArgumentParser:
     """The options of tuning, and those of fedmpi.train that hold for all runs of it."""
     from fedmpi.run.arguments import parser_of
 
-    p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD)
+    p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD, method)
     g = p.add_argument_group("tuning")
     g.add_argument(
         "--criterion",
@@ -102,9 +102,9 @@ def parser() -> argparse.ArgumentParser:
 def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
     """The request and the points of its grid, each checked, and looked for on the disk."""
     from fedmpi.federation.grid import look
-    from fedmpi.run.arguments import short_name
+    from fedmpi.run.arguments import method_in, short_name
 
-    a = parser().parse_args(sys.argv[1:])
+    a = parser(method_in(sys.argv[1:])).parse_args(sys.argv[1:])
     a.fold = a.tuned = a.limit_test = None
     a.resume, a.on_client_failure = False, "end"
     a.setting = (a.setting or "ESG").upper()
@@ -133,29 +133,23 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
 def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float, ...]]:
     """The values to try: of --grid, or else the paper's for the options that the method reads.
 
-    An option that the command line sets is not tuned. E is tuned for the methods that train local
-    epochs by themselves.
+    An option that the command line sets is not tuned, and one without a grid only if it is given
+    one here. E is tuned for the methods that train local epochs by themselves.
     """
     from fedmpi import methods
-    from fedmpi.run.tuned import GRIDS
+    from fedmpi.run.tuned import tunable
 
-    method = methods.find(a.method)
-    tunable = [
-        name
-        for name in GRIDS
-        if name == "lr"
-        or (name in method.options and (name != "local_epochs" or method.local_epochs))
-    ]
-    grid = {name: GRIDS[name] for name in tunable if getattr(a, name) is None}
+    options = tunable(methods.find(a.method))
+    grid = {name: o.grid for name, o in options.items() if o.grid and getattr(a, name) is None}
     for pair in pairs:
         name, _, values = pair.partition("=")
         name = name.replace("-", "_")
-        if name not in tunable:
-            allowed = ", ".join(tunable)
+        if name not in options:
+            allowed = ", ".join(options)
             raise UserError(f"--grid {pair}: {a.method} can be tuned over {allowed}.")
-        if name not in grid:
+        if getattr(a, name) is not None:
             raise UserError(f"--grid {pair}: --{name.replace('_', '-')} is given, too.")
-        kind = int if name == "local_epochs" else float
+        kind = options[name].type
         try:
             grid[name] = tuple(dict.fromkeys(kind(value) for value in values.split(",")))
         except ValueError:

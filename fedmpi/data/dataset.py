@@ -1,5 +1,6 @@
 """What a dataset is: its groups, who holds them in each setting, its preset, and how it is read."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -95,7 +96,10 @@ class Dataset:
     """One dataset. A subclass in a file of its own fills in the class attributes and `read`."""
 
     name: str
-    summary: str
+    """On the command line; of one of the user's own, package.module:Class."""
+    title: str = ""
+    """In tables and figures; its name, if there is none."""
+    summary: str = ""
     preset: Preset
     groups: tuple[str, ...] | None = None
     """Known before reading, or None (csv)."""
@@ -141,9 +145,8 @@ class Dataset:
 
     def key(self, options: DataOptions) -> str:
         """The folder name of the prepared arrays; differs when `options` give other rows."""
-        return "-".join(
-            [self.name, *(f"{name}{value}" for name, value in self.used(options).items())]
-        )
+        name = re.sub(r"[^\w.-]+", "-", self.name)
+        return "-".join([name, *(f"{name}{value}" for name, value in self.used(options).items())])
 
     def has_raw(self, data_dir: Path) -> bool:
         """Whether the raw files are there, and need not be fetched."""

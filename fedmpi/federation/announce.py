@@ -6,7 +6,6 @@ clients start without. The rounds are in rounds.py, what the server keeps of the
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import sys
@@ -87,9 +86,10 @@ class Desk:
         """
         c, groups = self.config, prepared.groups
         self.prepared = prepared
-        if c.epsilon and c.epsilon * len(groups) > 1:
+        epsilon = c.options.get("epsilon")
+        if epsilon and epsilon * len(groups) > 1:
             raise UserError(
-                f"--epsilon {c.epsilon}: {len(groups)} groups cannot all weigh that much; "
+                f"--epsilon {epsilon}: {len(groups)} groups cannot all weigh that much; "
                 f"use at most {1 / len(groups):.4g}."
             )
         shape = prepared.array("train_x").shape[1:]
@@ -162,7 +162,7 @@ class Desk:
         self.folder.write_json(
             RANKS, lost_ranks.where(processes, hosted, command_line(self.ranks.size))
         )
-        settings = dataclasses.asdict(self.config)
+        settings = self.config.saved()
         self.server.measured |= {
             "micro_batch": self.config.micro_batch or 0,
             "hierarchical": int(reduction == "hierarchical"),

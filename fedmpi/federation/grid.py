@@ -76,9 +76,9 @@ def look(plan: Plan) -> None:
         ours = json.loads(json.dumps(c.science()))
         there = _read(plan.folder / "config.json").get("science", {})
         what = ", ".join(
-            f"{name} {there.get(name)}, not {ours[name]}"
-            for name in ours
-            if there.get(name) != ours[name]
+            f"{name} {there.get(name)}, not {ours.get(name)}"
+            for name in {**ours, **there}
+            if there.get(name) != ours.get(name)
         )
         if what and not failed:
             state = "a finished" if result.exists() else "an unfinished"

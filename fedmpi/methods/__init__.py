@@ -1,9 +1,11 @@
 """The methods, one file each, by the names of the command line."""
 
+import contextlib
 import importlib
 
 from fedmpi.errors import UserError, said_by, unknown_name
 from fedmpi.methods.method import Method
+from fedmpi.methods.option import Option
 
 FILES = {
     "fedminmax": "fedmpi.methods.fedminmax:FedMinMax",
@@ -14,6 +16,17 @@ FILES = {
     "qfedavg": "fedmpi.methods.qfedavg:QFedAvg",
     "term": "fedmpi.methods.term:TERM",
 }
+
+
+def all_options(own: str = "") -> dict[str, Option]:
+    """The options of all methods by name, before them those of a method of the user's `own`."""
+    names = [own, *FILES] if ":" in own else list(FILES)
+    options: dict[str, Option] = {}
+    for name in names:
+        with contextlib.suppress(UserError):  # of a method that is not there `find` will speak
+            for option in find(name).options:
+                options.setdefault(option.name, option)
+    return options
 
 
 def find(name: str) -> type[Method]:
@@ -27,4 +40,10 @@ def find(name: str) -> type[Method]:
         raise UserError(f"--method {name}: {said_by(error)}. Give package.module:Class.") from error
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise UserError(f"--method {name}: it is not a subclass of fedmpi.methods.method.Method.")
+    for option in method.options:
+        if not isinstance(option, Option):
+            raise UserError(
+                f"--method {name}: its options has {option!r}, where an Option is expected; see "
+                "fedmpi/methods/option.py."
+            )
     return method

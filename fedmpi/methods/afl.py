@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.methods.adversary import ascend
+from fedmpi.methods.adversary import ADVERSARY, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class AFL(Method):
     """Ascent on the client weights lambda, one full-batch step on theta."""
 
-    options = ("lr_mu", "adversary")
+    title = "AFL"
+    options = (LR_MU, ADVERSARY)
     reports = "clients"
     averages_theta = True
 

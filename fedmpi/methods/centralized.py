@@ -1,12 +1,12 @@
 """The centralized baseline: FedMinMax with one client that holds every row (Algorithm 2)."""
 
-from typing import ClassVar
-
+from fedmpi.methods.adversary import ADVERSARY, EPSILON, LR_MU
 from fedmpi.methods.fedminmax import FedMinMax
 
 
 class Centralized(FedMinMax):
     """What one machine with all the data would do; Lemma 2 says FedMinMax gives the same model."""
 
-    options: ClassVar[tuple[str, ...]] = ("lr_mu", "epsilon", "adversary")
+    title = "Centralized"
+    options = (LR_MU, EPSILON, ADVERSARY)
     single_client = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import LOCAL_TRAINING
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class FedAvg(Method):
     """The baseline without fairness."""
 
-    options = ("local_epochs", "batch_size")
-    local_epochs = True
+    title = "FedAvg"
+    options = LOCAL_TRAINING
+    trains_locally = True
 
     def client_round(self, clients: Clients, now: Round) -> None:
         if now.evaluate:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedmpi.methods.adversary import ascend
+from fedmpi.methods.adversary import ADVERSARY, EPSILON, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,13 +35,8 @@ if TYPE_CHECKING:
 class FedMinMax(Method):
     """Ascent on the group weights mu, one full-batch step on theta."""
 
-    options: ClassVar[tuple[str, ...]] = (
-        "lr_mu",
-        "epsilon",
-        "adversary",
-        "local_epochs",
-        "batch_size",
-    )
+    title = "FedMinMax"
+    options: ClassVar[tuple[Option, ...]] = (LR_MU, EPSILON, ADVERSARY, *LOCAL_TRAINING)
     reports = "groups"
     averages_theta = True
 

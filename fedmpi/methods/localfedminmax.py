@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.methods.adversary import ascend
+from fedmpi.methods.adversary import ADVERSARY, EPSILON, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class LocalFedMinMax(Method):
     """Ascent on a weight for each cell, one full-batch step on theta."""
 
-    options = ("lr_mu", "epsilon", "adversary")
+    title = "LocalFedMinMax"
+    options = (LR_MU, EPSILON, ADVERSARY)
     reports = "cells"
     averages_theta = True
 

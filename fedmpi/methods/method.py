@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from fedmpi.methods.option import LOCAL_TRAINING, Option
+
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
     from fedmpi.models.flat import FlatModel
@@ -48,8 +50,11 @@ class Method:
     closes the round. Every rank has an instance; only the server's has called `start`.
     """
 
-    options: ClassVar[tuple[str, ...]] = ()
-    """The options of the command line that it reads, beside --rounds and --lr."""
+    title: ClassVar[str] = ""
+    """Its name in tables and figures; that of the class, if there is none."""
+
+    options: ClassVar[tuple[Option, ...]] = ()
+    """Its hyper-parameters, beside --rounds and --lr; `self.config` has their values by name."""
 
     reports: Reports = None
     """The losses that the server's weights depend on."""
@@ -63,7 +68,7 @@ class Method:
     averages_theta: ClassVar[bool] = False
     """Whether the model is the mean of theta over the rounds, or the last theta."""
 
-    local_epochs: ClassVar[bool] = False
+    trains_locally: ClassVar[bool] = False
     """Whether clients train local epochs; these methods have a number of rounds of their own."""
 
     single_client: ClassVar[bool] = False
@@ -71,6 +76,16 @@ class Method:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+
+    @classmethod
+    def option(cls, name: str) -> Option | None:
+        """The option of that name, if the method has it."""
+        return next((option for option in cls.options if option.name == name), None)
+
+    @classmethod
+    def sets_by_itself(cls, option: Option) -> bool:
+        """Whether `option` has a default: local training only in methods that are made for it."""
+        return cls.trains_locally or option not in LOCAL_TRAINING
 
     # The server's part.
 

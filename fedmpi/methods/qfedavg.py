@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
@@ -27,8 +28,20 @@ if TYPE_CHECKING:
 class QFedAvg(Method):
     """The sums over clients are of Delta_k and of h_k, which travels beside it."""
 
-    options = ("q", "local_epochs", "batch_size")
-    local_epochs = True
+    title = "q-FedAvg"
+    options = (
+        Option(
+            "q",
+            default=0.2,
+            at_least=0,
+            grid=(0.2, 0.5, 1.0, 2.0, 5.0),
+            label="q = {}",
+            variant="q={}",
+            help="q-FedAvg's exponent (.2)",
+        ),
+        *LOCAL_TRAINING,
+    )
+    trains_locally = True
     scalars = 1
 
     def client_round(self, clients: Clients, now: Round) -> None:

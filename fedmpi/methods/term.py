@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +33,29 @@ if TYPE_CHECKING:
 class TERM(Method):
     """The tilt is taken by the server, over clients, or by the clients, over rows."""
 
-    options = ("tilt", "tilt_level", "local_epochs", "batch_size")
-    local_epochs = True
+    title = "TERM"
+    options = (
+        Option(
+            "tilt",
+            default=1.0,
+            at_least=0,
+            grid=(0.01, 0.1, 0.5, 0.8, 1.0),
+            label="t = {}",
+            variant="t={}",
+            help="TERM's t (1)",
+        ),
+        Option(
+            "tilt_level",
+            str,
+            "client",
+            choices=("client", "sample"),
+            label="{} tilt",
+            variant={"sample": "rows"},
+            help="what TERM tilts: client or sample (client)",
+        ),
+        *LOCAL_TRAINING,
+    )
+    trains_locally = True
     weighs_next_round = False
 
     def __init__(self, config: Config) -> None:

@@ -240,7 +240,7 @@ def plan_method(
     """The runs of one method with one seed, a setting each."""
     from fedmpi import methods
     from fedmpi.federation.grid import Plan
-    from fedmpi.run.arguments import METHOD_OPTIONS, resolve_options, short_name
+    from fedmpi.run.arguments import resolve_options, short_name
 
     name, own = read_variant(variant)
     method = methods.find(name)
@@ -248,16 +248,16 @@ def plan_method(
     for setting in ["ESG"] if method.single_client else request.settings:
         a = copy.deepcopy(request.options)
         a.method, a.setting, a.seed, a.clients = name, setting, seed, clients
-        for option in METHOD_OPTIONS:
-            local = option in ("local_epochs", "batch_size")
-            if option not in method.options or (local and not method.local_epochs):
+        for option in methods.all_options(name):
+            own_option = method.option(option)
+            if not own_option or not method.sets_by_itself(own_option):
                 setattr(a, option, None)
-        if method.local_epochs and local_rounds is not None:
+        if method.trains_locally and local_rounds is not None:
             a.rounds = local_rounds
         a.tuned = tuned.get(name)
         vars(a).update(own)
         if request.quick:
-            make_quick(a, method.local_epochs)
+            make_quick(a, method.trains_locally)
         label = "-".join(
             [name.rpartition(":")[2], *(f"{option}={value}" for option, value in own.items())]
         )
@@ -281,7 +281,7 @@ def read_variant(variant: str) -> tuple[str, dict[str, object]]:
         option, sign, value = pair.partition("=")
         if not sign:
             raise UserError(f"--methods {variant}: give options as in qfedavg,q=5.")
-        given = train_parser().parse_args(["--dataset", "x", f"--{option}={value}"])
+        given = train_parser(name).parse_args(["--dataset", "x", f"--{option}={value}"])
         key = option.replace("-", "_")
         own[key] = getattr(given, key)
     return name, own
@@ -290,15 +290,12 @@ def read_variant(variant: str) -> tuple[str, dict[str, object]]:
 def check_options(request: Request) -> None:
     """Refuse an option that no method of the grid has a use for."""
     from fedmpi import methods
-    from fedmpi.run.arguments import METHOD_OPTIONS
 
     chosen = [methods.find(read_variant(variant)[0]) for variant in request.methods]
-    for option in METHOD_OPTIONS:
-        local = option in ("local_epochs", "batch_size")
-        users = [m for m in chosen if option in m.options and (m.local_epochs or not local)]
-        if getattr(request.options, option) is not None and not users:
-            flag = "--" + option.replace("_", "-")
-            raise UserError(f"{flag} does nothing with these --methods: leave it out.")
+    for name, option in methods.all_options().items():
+        users = [m for m in chosen if (own := m.option(name)) and m.sets_by_itself(own)]
+        if getattr(request.options, name) is not None and not users:
+            raise UserError(f"{option.flag} does nothing with these --methods: leave it out.")
 
 
 def make_quick(a: argparse.Namespace, local: bool) -> None:

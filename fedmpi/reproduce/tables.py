@@ -56,8 +56,8 @@ class Table:
 def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     """Write all tables and claims of a dataset's results, from what is finished by now."""
     records = read_all(output / "runs")
-    failures = [(run_of(vars(p.config)), f"{p.title}: {p.failure}") for p in plans if p.failure]
-    missing = {run_of(vars(p.config)) for p in plans}
+    failures = [(run_of(p.config.saved()), f"{p.title}: {p.failure}") for p in plans if p.failure]
+    missing = {run_of(p.config.saved()) for p in plans}
     figures = figures_of(records, failures)
     dataset = plans[0].config.dataset if plans else ""
     notes = ([QUICK] if quick else []) + notes_on(records, failures)
@@ -354,7 +354,7 @@ def run_rows(records: list[Record], plans: list[Plan]) -> list[dict]:
     for name in dict.fromkeys([*(plan.folder.name for plan in plans), *finished]):
         record = finished.get(name)
         plan = next((p for p in plans if p.folder.name == name), None)
-        config = record.config if record else vars(plan.config) if plan else {}
+        config = record.config if record else plan.config.saved() if plan else {}
         state = "finished" if record else "failed" if plan and plan.failure else "not run"
         result = record.result if record else {}
         rows.append(

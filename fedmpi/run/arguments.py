@@ -6,6 +6,7 @@ Everything is checked here, once, on the server, before anything heavy is import
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from fedmpi.data.options import DataOptions, add_data_options
 from fedmpi.data.partition import OWNED, SETTINGS
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
-from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.methods.method import Method
+from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
 from fedmpi.run.tuned import apply_tuned
@@ -27,20 +28,10 @@ from fedmpi.run.tuned import apply_tuned
 LOSSES = ("cross-entropy", "brier")
 REDUCTIONS = ("auto", "flat", "hierarchical", "measure")
 BALANCES = ("rows", "speed")
-TILT_LEVELS = ("client", "sample")
 ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
-LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
-METHOD_OPTIONS = (
-    "lr_mu",
-    "epsilon",
-    "adversary",
-    "local_epochs",
-    "batch_size",
-    "q",
-    "tilt",
-    "tilt_level",
-)
+LARGEST_SEED = 2**63 - 1
+FIELDS = {field.name for field in dataclasses.fields(Config)} - {"options", "data"}
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 
 
@@ -51,8 +42,18 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}. See {self.prog} --help.")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of fedmpi.train; defaults that depend on the dataset are None here."""
+def method_in(arguments: list[str]) -> str:
+    """The --method of a command line that has not been checked yet; "" if there is none."""
+    p = Parser(add_help=False, allow_abbrev=False)
+    p.add_argument("--method", nargs="?", default="")
+    return p.parse_known_args(arguments)[0].method or ""
+
+
+def parser(method: str = "") -> argparse.ArgumentParser:
+    """The options of fedmpi.train, with those that a `method` of the user's own declares.
+
+    Defaults that depend on the dataset are None here.
+    """
     p = Parser(
         prog="python -m fedmpi.train",
         description="Train one model with one method, over the ranks of an MPI job.",
@@ -61,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
     )
     g = p.add_argument_group("what to train")
-    text = "a name of `fedmpi.data list`, csv:FILE, or csv:DIR/ with a file of each owner"
+    text = "a name of `fedmpi.data list`, csv:FILE, csv:DIR/ with a file of each owner, or "
+    text += "package.module:Class"
     g.add_argument("--dataset", required=True, help=text)
     g.add_argument("--setting", help="who holds which group: ESG, PSG, SSG (ESG)")
     g.add_argument(
@@ -76,14 +78,8 @@ def parser() -> argparse.ArgumentParser:
     g = p.add_argument_group("the method")
     g.add_argument("--rounds", type=int, help="T")
     g.add_argument("--lr", type=float, help="step size of theta")
-    g.add_argument("--lr-mu", type=float, help="step size of the adversary's weights")
-    g.add_argument("--epsilon", type=float, help="floor of the group weights (.001)")
-    g.add_argument("--adversary", help=f"{' or '.join(ADVERSARIES)} step of the weights")
-    g.add_argument("--local-epochs", type=int, help="E; FedMinMax then trains locally, too")
-    g.add_argument("--batch-size", type=int, help="rows of a local batch (100); likewise")
-    g.add_argument("--q", type=float, help="q-FedAvg's exponent (.2)")
-    g.add_argument("--tilt", type=float, help="TERM's t (1)")
-    g.add_argument("--tilt-level", help=f"what TERM tilts: {' or '.join(TILT_LEVELS)} (client)")
+    for option in methods.all_options(method).values():
+        g.add_argument(option.flag, type=option.type, help=option.help or None)
     g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
@@ -129,7 +125,9 @@ class Refused(argparse.Action):
         parser.error(f"{option_string} is not for {parser.prog.rpartition('.')[2]}: {self.const}")
 
 
-def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.ArgumentParser:
+def parser_of(
+    prog: str, description: str, instead: dict[str, str], method: str = ""
+) -> argparse.ArgumentParser:
     """A parser with the options of fedmpi.train but those of `instead`, which says what is.
 
     The dataset is its first word.
@@ -138,7 +136,7 @@ def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.
         prog=prog,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[parser()],
+        parents=[parser(method)],
         conflict_handler="resolve",
         allow_abbrev=False,
     )
@@ -158,7 +156,8 @@ def parser_of(prog: str, description: str, instead: dict[str, str]) -> argparse.
 
 def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:
     """The checked configuration of `arguments` for this many ranks, or a UserError."""
-    return resolve_options(parser().parse_args(arguments), client_ranks, one_process)
+    given = parser(method_in(arguments)).parse_args(arguments)
+    return resolve_options(given, client_ranks, one_process)
 
 
 def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool) -> Config:
@@ -167,11 +166,16 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         apply_tuned(a)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
     a.dataset = dataset.name
+    for option in method.options:  # of a grid of methods, the parser may not know all
+        vars(a).setdefault(option.name, None)
     _settle(a, dataset, method)
     _fill_in(a, dataset.preset, method)
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
+    for option in method.options:
+        if getattr(a, option.name) is not None:
+            option.check(getattr(a, option.name))
     if a.fold:
         read_fold(a.fold)
         if a.limit_test is not None:
@@ -207,7 +211,9 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
         name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
         a.output = f"runs/{name}"
-    return Config(**vars(a))
+    options = {option.name: getattr(a, option.name) for option in method.options}
+    others = {name: value for name, value in vars(a).items() if name in FIELDS}
+    return Config(**others, options=options)
 
 
 def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
@@ -229,26 +235,25 @@ def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> No
 
 def short_name(dataset: str) -> str:
     """The dataset's name in the name of a folder."""
-    kind, _, file = dataset.partition(":")
-    return f"csv-{Path(file).stem}" if kind == "csv" else dataset
+    kind, _, rest = dataset.partition(":")
+    return f"csv-{Path(rest).stem}" if kind == "csv" else rest or kind
 
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
-    """The defaults: the dataset's preset, and ours where the paper has none."""
-    local = method.local_epochs or a.local_epochs is not None or a.batch_size is not None
+    """The defaults: the dataset's preset, and the method's own where the paper has none."""
+    given = [option.name for option in LOCAL_TRAINING if getattr(a, option.name) is not None]
+    local = method.trains_locally or bool(given)
     defaults = {
         "model": preset.model,
         "loss": preset.loss,
         "lr": preset.lr,
         "rounds": preset.local_rounds if local else preset.rounds,
     }
-    of_method = {"lr_mu": preset.lr_mu, "epsilon": 0.001, "adversary": "projected", "q": 0.2}
-    of_method |= {"tilt": 1.0, "tilt_level": "client"}
-    if method.local_epochs:
-        of_method |= {"local_epochs": preset.local_epochs, "batch_size": 100}
-    elif local:
-        of_method |= {"local_epochs": 1, "batch_size": 100}
-    defaults |= {name: value for name, value in of_method.items() if name in method.options}
+    for option in method.options:
+        if method.sets_by_itself(option):
+            defaults[option.name] = option.default_for(preset)
+        elif local:  # FedMinMax, if the user asks for it
+            defaults[option.name] = 1 if option.name == "local_epochs" else option.default
     for name, value in defaults.items():
         if getattr(a, name) is None:
             setattr(a, name, value)
@@ -257,8 +262,8 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
 
 def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
     """Refuse an option that would do nothing: it is a slip, or a misunderstanding."""
-    for name in METHOD_OPTIONS:
-        if getattr(a, name) is not None and name not in method.options:
+    for name in methods.all_options():
+        if getattr(a, name) is not None and not method.option(name):
             raise UserError(f"{_flag(name)} does nothing with --method {a.method}: leave it out.")
     for name in DATA_OPTIONS:
         if getattr(a, name) is not None and name not in dataset.uses:
@@ -270,8 +275,6 @@ def _check_names(a: argparse.Namespace) -> None:
     allowed = {
         "setting": (*SETTINGS, OWNED) if a.setting == OWNED else SETTINGS,
         "loss": LOSSES,
-        "adversary": ADVERSARIES,
-        "tilt_level": TILT_LEVELS,
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
         "reduce": REDUCTIONS,
@@ -295,8 +298,6 @@ def _check_ranges(a: argparse.Namespace) -> None:
     at_least = {
         "clients": 1,
         "rounds": 1,
-        "batch_size": 1,
-        "local_epochs": 1,
         "rows": 1,
         "limit_train": 1,
         "limit_test": 1,
@@ -305,9 +306,6 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "micro_batch": 1,
         "eval_every": 1,
         "seed": 0,
-        "lr_mu": 0,
-        "q": 0,
-        "tilt": 0,
     }
     above_zero = ("lr", "skew", "stall_timeout")
     for name, low in at_least.items():
@@ -324,5 +322,3 @@ def _check_ranges(a: argparse.Namespace) -> None:
             number = "" if math.isfinite(value) else "a finite number "
             raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
     parse_every(a.checkpoint_every)
-    if a.epsilon is not None and not 0 <= a.epsilon < 1:
-        raise UserError(f"--epsilon {a.epsilon}: must be from 0 to 1/groups, as .001.")

@@ -197,11 +197,11 @@ def _losses(state: dict) -> list[dict]:
 def difference(state: dict, science: dict, partition: str) -> str | None:
     """In what the checkpoint is not of this run; None if it is."""
     saved, ours = json.loads(state["science"]), json.loads(json.dumps(science))
-    names = [k for k in ours if k != "rounds" and ours[k] != saved.get(k)]
+    names = [k for k in {**ours, **saved} if k != "rounds" and ours.get(k) != saved.get(k)]
     if names == ["data"]:  # otherwise it follows from another difference
         return f"other data: {saved.get('data')}, now {ours['data']}"
     if names:
-        what = ", ".join(f"{k} was {saved.get(k)}, now {ours[k]}" for k in names if k != "data")
+        what = ", ".join(f"{k} was {saved.get(k)}, now {ours.get(k)}" for k in names if k != "data")
         return f"another configuration: {what}"
     if state["partition"] != partition:
         return "another partition of the data: were the data changed?"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass
@@ -26,14 +27,8 @@ class Config:
     seed: int
     rounds: int
     lr: float
-    lr_mu: float
-    epsilon: float
-    adversary: str
-    local_epochs: int
-    batch_size: int
-    q: float
-    tilt: float
-    tilt_level: str
+    options: dict[str, Any]
+    """The method's own, by name: see Method.options. They are attributes as well."""
     skew: float
     limit_train: int | None
     limit_test: int | None
@@ -67,6 +62,18 @@ class Config:
     data: str | None = None
     """The fingerprint of owners' files; of all other data, the dataset's key serves."""
 
+    def __getattr__(self, name: str) -> Any:
+        """An option of the method; local training is None for methods that do without."""
+        options = self.__dict__.get("options", {})
+        if name in options or name in ("local_epochs", "batch_size"):
+            return options.get(name)
+        raise AttributeError(f"the method has no option {name!r}")
+
+    def saved(self) -> dict:
+        """All of it by name, the method's options among the others: what config.json has."""
+        settings = dataclasses.asdict(self)
+        return settings | settings.pop("options")
+
     def science(self) -> dict:
         """What decides the result, to rounding: two runs that agree in this are the same run.
 
@@ -78,16 +85,14 @@ class Config:
         from fedmpi.data.options import options_from
         from fedmpi.data.partition import OWNED
 
-        settings = dataclasses.asdict(self)
-        settings = {name: value for name, value in settings.items() if name not in NOT_SCIENCE}
+        # What is None decides nothing. So runs from before an option existed are known again.
+        settings = {
+            name: value
+            for name, value in self.saved().items()
+            if name not in NOT_SCIENCE and value is not None
+        }
         if self.setting == OWNED:
             del settings["clients"]
-        for later in (
-            "fold",
-            "min_value_rows",
-        ):  # runs from before there were these are known again
-            if settings[later] is None:
-                del settings[later]
         return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
 
 

@@ -88,14 +88,15 @@ class RunFolder:
 
     def _science(self) -> dict | None:
         """The settings of the run that is here, as far as they decide its result."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return json.loads((self.path / "config.json").read_text())["science"]
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            science = json.loads((self.path / "config.json").read_text())["science"]
+            return {name: value for name, value in science.items() if value is not None}
         return None
 
     def _differences(self, science: dict) -> str:
         there, ours = self._science() or {}, json.loads(json.dumps(science))
-        names = [name for name in ours if there.get(name) != ours[name]]
-        return ", ".join(f"{name} {there.get(name)}, not {ours[name]}" for name in names[:4])
+        names = [name for name in {**ours, **there} if there.get(name) != ours.get(name)]
+        return ", ".join(f"{name} {there.get(name)}, not {ours.get(name)}" for name in names[:4])
 
     def remove(self, *names: str) -> None:
         """Remove these files, if they are there."""

@@ -6,16 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
+from fedmpi import methods
 from fedmpi.errors import UserError
+from fedmpi.methods.method import Method
+from fedmpi.methods.option import STEPS, Option
 
-GRIDS: dict[str, tuple[float, ...]] = {
-    "lr": (0.001, 0.005, 0.01, 0.05, 0.1),
-    "lr_mu": (0.001, 0.005, 0.01, 0.05, 0.1),
-    "local_epochs": (3, 10, 15),
-    "q": (0.2, 0.5, 1.0, 2.0, 5.0),
-    "tilt": (0.01, 0.1, 0.5, 0.8, 1.0),
-}
-"""The paper's grids, by option; these can be tuned, and nothing else."""
+
+def tunable(method: type[Method]) -> dict[str, Option]:
+    """What fedmpi.tune can choose for a method: lr, and its options that are numbers."""
+    numbers = [o for o in method.options if o.type in (int, float) and method.sets_by_itself(o)]
+    return {"lr": Option("lr", grid=STEPS, above=0)} | {o.name: o for o in numbers}
 
 
 def read_tuned(path: Path) -> dict:
@@ -25,7 +25,8 @@ def read_tuned(path: Path) -> dict:
         names = [tuned["dataset"], tuned["method"]]
         options = tuned["options"]
         good = all(isinstance(name, str) for name in names) and all(
-            name in GRIDS and isinstance(value, int | float) for name, value in options.items()
+            name in tunable(methods.find(tuned["method"])) and isinstance(value, int | float)
+            for name, value in options.items()
         )
     except OSError as error:
         raise UserError(f"--tuned {path}: {error.strerror}.") from None

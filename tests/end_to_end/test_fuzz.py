@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from input_cases import TABLE
 
+from fedmpi import methods
 from fedmpi.data import FILES as DATASETS
 from fedmpi.data import find
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
 from fedmpi.methods import FILES
-from fedmpi.run.arguments import METHOD_OPTIONS, parser, resolve
+from fedmpi.run.arguments import parser, resolve
 from fedmpi.run.config import Config
 
 TRIES = int(os.environ.get("FEDMPI_FUZZ", "0"))
@@ -100,7 +101,7 @@ def test_any_bytes_for_a_csv_file(tmp_path_factory, content, group, test):
 
 FLAGS = sorted(parser()._option_string_actions)
 words = (
-    st.sampled_from([*FLAGS, *FILES, *DATASETS, *METHOD_OPTIONS, *ODD])
+    st.sampled_from([*FLAGS, *FILES, *DATASETS, *methods.all_options(), *ODD])
     | st.sampled_from(["csv:p.csv", "ESG", "PSG", "SSG", "float64", "cpu", "none", "MA", "ma,RI"])
     | st.sampled_from(["mlp", "cross-entropy", "brier", "sample", "multiplicative", ":", "a:b"])
     | st.integers().map(str)

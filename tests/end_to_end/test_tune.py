@@ -9,7 +9,6 @@ from runs import Run
 
 from fedmpi import tune
 from fedmpi.errors import UserError
-from fedmpi.run.tuned import GRIDS
 
 SMALL = "--rows 150 --model logistic --clients 4 --rounds 4 --dtype float64 --progress none"
 
@@ -83,6 +82,16 @@ def request_of(monkeypatch, *arguments: object):
 
     monkeypatch.setattr(sys, "argv", ["tune", *map(str, arguments)])
     return tune.read_command_line(Ranks(MPI.COMM_SELF))
+
+
+GRIDS = {
+    "lr": (0.001, 0.005, 0.01, 0.05, 0.1),
+    "lr_mu": (0.001, 0.005, 0.01, 0.05, 0.1),
+    "local_epochs": (3, 10, 15),
+    "q": (0.2, 0.5, 1, 2, 5),
+    "tilt": (0.01, 0.1, 0.5, 0.8, 1),
+}
+"""As the paper has them."""
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
         *("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"),
         *("--method", method, "--setting", setting, "--clients", str(CLIENTS)),
         *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
-        *(local if methods.find(method).local_epochs else ["--lr-mu", "0.1"]),
+        *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),
         *("--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
     ]
 

@@ -209,7 +209,7 @@ def test_options_go_to_the_methods_that_have_them(monkeypatch, options, tmp_path
         Run(runs / f"csv-people-ESG-{m}-s0-k4").config for m in ("fedminmax", "fedavg", "term")
     )
     assert (ours["lr_mu"], ours["local_epochs"], ours["rounds"]) == (0.2, None, 4)
-    assert (fedavg["lr_mu"], fedavg["local_epochs"], fedavg["rounds"]) == (None, 2, 2)
+    assert (fedavg.get("lr_mu"), fedavg["local_epochs"], fedavg["rounds"]) == (None, 2, 2)
     assert (term["tilt"], term["local_epochs"]) == (3, 2)
 
 

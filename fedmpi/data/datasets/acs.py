@@ -161,6 +161,7 @@ class AcsEmployment(Acs):
     """Six groups: the label, and race in three."""
 
     name = "acs-employment"
+    title = "ACS Employment"
     summary = "census 2018, who has a job; groups of job and race"
     preset = Preset(
         "mlp", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=40
@@ -181,6 +182,7 @@ class AcsRace(Acs):
     """Nine groups: RAC1P. It stays among the inputs, as sex does in Adult."""
 
     name = "acs-race"
+    title = "ACS Employment by race"
     summary = "census 2018, who has a job; groups of race"
     preset = Preset(
         "logistic", "cross-entropy", 0.01, 0.01, local_epochs=10, rounds=3000, local_rounds=40

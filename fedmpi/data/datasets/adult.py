@@ -22,6 +22,7 @@ class Adult(Dataset):
     """Groups are sex and income together. Numbers are standardised with divisor n, not n - 1."""
 
     name = "adult"
+    title = "Adult"
     summary = "census 1994, income over 50K, 91 inputs"
     preset = Preset(
         "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=3000, local_rounds=40

@@ -81,6 +81,7 @@ class CIFAR10(Dataset):
     """Images are kept as bytes; PSG's blocks are the first five classes and the last five."""
 
     name = "cifar10"
+    title = "CIFAR-10"
     summary = "32 × 32 colour images of things and animals, ten classes"
     preset = Preset("resnet18", "brier", 0.1, 0.01, local_epochs=3, rounds=1000, local_rounds=50)
     groups = CLASSES

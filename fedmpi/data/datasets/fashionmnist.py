@@ -22,6 +22,7 @@ class FashionMNIST(Dataset):
     """Images are kept as bytes; PSG's blocks are the first five classes and the last five."""
 
     name = "fashionmnist"
+    title = "FashionMNIST"
     summary = "28 × 28 images of clothes, ten classes"
     preset = Preset("cnn", "brier", 0.1, 0.1, local_epochs=15, rounds=1000, local_rounds=50)
     groups = CLASSES

@@ -21,6 +21,7 @@ class Synthetic(Dataset):
     """Rows are drawn, not fetched; `--rows` and `--seed` decide them."""
 
     name = "synthetic"
+    title = "Synthetic"
     summary = "one feature, two groups, a known minimax optimum"
     preset = Preset("mlp4", "brier", 0.1, 0.1, local_epochs=15, rounds=500, local_rounds=12)
     groups = ("A=0", "A=1")

@@ -1,0 +1,103 @@
+"""A hyper-parameter of a method, declared once, where it is used.
+
+    class QFedAvg(Method):
+        options = (Option("q", float, 0.2, at_least=0, grid=(0.2, 0.5, 1, 2, 5), label="q = {}"),)
+
+From this follow the flag of the command line (`--q`) with its help, the default, the check, the
+grid of fedmpi.tune, and what tables and the report call it. The method reads `self.config.q`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedmpi.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedmpi.data.dataset import Preset
+
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the user may set, the values that are allowed, and how it is shown."""
+
+    name: str
+    """As in Python: lr_mu is --lr-mu on the command line."""
+    type: type = float
+    default: Any = None
+    preset: str = ""
+    """The field of the dataset's Preset that has the default, where it depends on the dataset."""
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    above: float | None = None
+    below: float | None = None
+    grid: tuple[float, ...] = ()
+    """The values that fedmpi.tune tries, if none are given."""
+    help: str = ""
+    label: str = ""
+    """How the value is said beside the method's name, as "q = {}"."""
+    variant: str | Mapping[str, str] = ""
+    """How the value tells two rows of the paper's tables apart, as "q={}"; or a text by value."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    def default_for(self, preset: Preset) -> Any:
+        return getattr(preset, self.preset) if self.preset else self.default
+
+    def check(self, value: Any) -> None:
+        """UserError for a value that cannot be meant."""
+        if self.choices and value not in self.choices:
+            raise unknown_name(self.flag, value, self.choices)
+        if not isinstance(value, int | float):
+            return
+        allowed = {"at least": self.at_least, "above": self.above, "below": self.below}
+        bounds = " and ".join(f"{how} {v:g}" for how, v in allowed.items() if v is not None)
+        good = (
+            math.isfinite(value)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+        if not good:
+            number = "" if math.isfinite(value) else "a finite number, "
+            raise UserError(f"{self.flag} {value}: must be {number}{bounds}.".replace(", .", "."))
+        if isinstance(value, int) and value > LARGEST:
+            raise UserError(f"{self.flag} {value}: must be at most {LARGEST}.")
+
+    def said(self, value: Any) -> str:
+        """The value as tables and the report say it."""
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        return (self.label or f"{self.name} = {{}}").format(text)
+
+
+STEPS = (0.001, 0.005, 0.01, 0.05, 0.1)
+"""The paper's grid of step sizes."""
+
+LOCAL_TRAINING = (
+    Option(
+        "local_epochs",
+        int,
+        preset="local_epochs",
+        at_least=1,
+        grid=(3, 10, 15),
+        label="E = {}",
+        help="E; FedMinMax then trains locally, too",
+    ),
+    Option(
+        "batch_size",
+        int,
+        100,
+        at_least=1,
+        label="batch {}",
+        help="rows of a local batch (100); likewise",
+    ),
+)
+"""Of methods whose clients train local epochs: see Clients.local_changes."""
