@@ -53,7 +53,7 @@ Seen = tuple[str, dict[str, tuple[int, int]]]
 
 
 @dataclass
-class Holdings:
+class OwnedRows:
     """On each rank the rows of its own owners; in place of a Prepared dataset, with its names."""
 
     folder: Path
@@ -172,7 +172,7 @@ def nameless(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def hold(ranks: Ranks, config: DataConfig) -> Holdings:
+def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
     """Read each owner's file on its own rank, and agree on what the inputs mean."""
     from fedmpi.data.agreement import Owner, assemble, share_columns
 
@@ -204,7 +204,7 @@ def hold(ranks: Ranks, config: DataConfig) -> Holdings:
 
     counts = ranks.gather(dict(zip(mine, rows_by_group(), strict=True)))
     by_owner = {name: rows for some in counts or [] for name, rows in some.items()}
-    return Holdings(
+    return OwnedRows(
         dataset.path,
         agreed.groups,
         agreed.classes,

@@ -18,7 +18,7 @@ import fedmpi
 from fedmpi import data as datasets
 from fedmpi import models
 from fedmpi.data.options import options_from
-from fedmpi.data.owners import Holdings
+from fedmpi.data.owners import OwnedRows
 from fedmpi.data.partition import Partition
 from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError, said_by
@@ -77,7 +77,7 @@ class Desk:
         speeds = [known.get(f"{SPEED}{rank}", 0.0) for rank in self.ranks.client_ranks]
         return speeds if all(speeds) else None
 
-    def plan(self, prepared: Prepared | Holdings, speeds: list[float] | None = None) -> int:
+    def plan(self, prepared: Prepared | OwnedRows, speeds: list[float] | None = None) -> int:
         """Check what can be checked before, and give every client rank its rows.
 
         With the `speeds` of the client ranks, slower ones get fewer.
@@ -97,7 +97,7 @@ class Desk:
         models.check(c.model, module, shape, len(prepared.classes))
         self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
         lost = [k for rank in self.lost for k in rank["clients"]]
-        if isinstance(prepared, Holdings):
+        if isinstance(prepared, OwnedRows):
             self.deal = leave(prepared, lost)
         else:
             alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmpi.data.duplicates import Distinct, find_equal
 from fedmpi.federation.assignment import spread_rows
-from fedmpi.models.batched_clients import FEW, Team, Together, make_teams
+from fedmpi.models.batched_clients import FEW, BatchedTraining, ClientBatch, batch_clients
 from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import Loss
 
@@ -70,8 +70,8 @@ class Clients:
         self._distinct: Distinct | None = None
         self._received: Tensor | None = None
         self._batch: Tensor | None = None
-        self._teams: list[Team] | None = None
-        self._together: Together | None = None
+        self._client_batches: list[ClientBatch] | None = None
+        self._batched_training: BatchedTraining | None = None
 
     def merge_equal_rows(self) -> None:
         """Keep rows that are equal once: for methods that never train on batches of them.
@@ -146,10 +146,10 @@ class Clients:
         `add`, but that small clients are trained together.
         """
         alone = np.ones(len(self.numbers), dtype=bool)
-        for team in self._small_ones(config):
-            team.shuffle(lambda i, epoch: self._order(i, t, epoch))
-            self._train_together(team, config.lr, shares, squares)
-            alone[team.places] = False
+        for batch in self._small_ones(config):
+            batch.shuffle(lambda i, epoch: self._order(i, t, epoch))
+            self._train_together(batch, config.lr, shares, squares)
+            alone[batch.places] = False
         for i, change in self.local_changes(t, config, places=np.flatnonzero(alone).tolist()):
             if squares is not None:
                 squares[i] = float(change.double().square().sum())
@@ -192,16 +192,16 @@ class Clients:
                 self.diverged.append(int(self.numbers[i]))
             self.model.theta.copy_(received)
 
-    def _small_ones(self, config: Config) -> list[Team]:
+    def _small_ones(self, config: Config) -> list[ClientBatch]:
         """The clients that are trained together: of a perceptron, those with few rows."""
-        if self._teams is None:
-            self._together = self.model.together(self.loss)
+        if self._client_batches is None:
+            self._batched_training = self.model.batched_training(self.loss)
             few = self.sizes * config.local_epochs <= FEW
             if config.local_epochs == 1:  # one step from the common theta, and no second one
                 few |= self.sizes <= min(config.batch_size, self.micro_batch)
-            few &= self._together is not None
+            few &= self._batched_training is not None
             small = np.flatnonzero(few)
-            self._teams = make_teams(
+            self._client_batches = batch_clients(
                 small,
                 (self.ends - self.sizes)[small],
                 self.sizes[small],
@@ -209,25 +209,27 @@ class Clients:
                 config.batch_size,
                 self.micro_batch,
             )
-        return self._teams
+        return self._client_batches
 
     def _train_together(
         self,
-        team: Team,
+        batch: ClientBatch,
         lr: float,
         shares: Callable[[], np.ndarray],
         squares: np.ndarray | None,
     ) -> None:
-        """A team's local epochs, and share × change of its clients into the sum."""
-        rows = torch.from_numpy(team.rows.reshape(-1)).to(self.cell.device)
+        """Do the local epochs of a batch of clients; add share × change of each to the sum."""
+        rows = torch.from_numpy(batch.rows.reshape(-1)).to(self.cell.device)
         x = self.model.standardised(self._gather(self.x, rows))
         y = self.y.index_select(0, rows)
 
-        def of_team() -> Tensor:
-            return torch.from_numpy(shares()[team.places]).to(x)
+        def of_batch() -> Tensor:
+            return torch.from_numpy(shares()[batch.places]).to(x)
 
-        assert self._together
-        self._together.add_changes(x, y, team, lr, of_team, self.model.into_change, squares)
+        assert self._batched_training
+        self._batched_training.add_changes(
+            x, y, batch, lr, of_batch, self.model.into_change, squares
+        )
 
     def _order(self, i: int, t: int, epoch: int) -> np.ndarray:
         """How the i-th hosted client goes through its rows."""

@@ -130,12 +130,12 @@ class Exchange:
         `flag` is summed beside them: NaN where a rank has diverged, 1 where one is to stop.
         """
         self.model.scalars[-1] = flag
-        self.model.hand_over()
+        self.model.to_mpi()
         self.reduction.start()
         self._finish_sending()
         self.reduction.finish()
         self.asked_to_stop = bool(self.model.buffer[-1] > 0)
-        self.model.take_back()
+        self.model.from_mpi()
         if self.ranks.is_server:
             self.receive_weights()
 

@@ -26,7 +26,7 @@ from fedmpi.mpi.ranks import AgreedError, Ranks
 from fedmpi.run.config import Config
 
 if TYPE_CHECKING:
-    from fedmpi.data.owners import Holdings
+    from fedmpi.data.owners import OwnedRows
     from fedmpi.data.store import Prepared
     from fedmpi.federation.announce import Desk
     from fedmpi.federation.failures import LostRanks
@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Job:
     """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
 
-    prepared: Prepared | Holdings
+    prepared: Prepared | OwnedRows
     desk: Desk | None = None
     """On the server."""
     server: Server | None = None
@@ -129,10 +129,10 @@ class Job:
         self.ranks.on_server(lambda: check_device(c, self.ranks))
         self.device = pick_device(c.device, self.ranks)
         if self.owners_apart:
-            from fedmpi.data.owners import fingerprint, hold
+            from fedmpi.data.owners import fingerprint, read_owned_rows
 
             c.data = c.data or fingerprint(self.ranks, c)
-            self.prepared = hold(self.ranks, c)
+            self.prepared = read_owned_rows(self.ranks, c)
         else:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:

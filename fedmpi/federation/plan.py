@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmpi.data.dataset import Dataset
-from fedmpi.data.owners import Holdings
+from fedmpi.data.owners import OwnedRows
 from fedmpi.data.partition import Partition, as_owned, partition, single_client
 from fedmpi.data.splits import choose_rows, split_fold
 from fedmpi.data.store import Prepared
@@ -29,7 +29,7 @@ class Deal:
     notes: list[str]
 
 
-def leave(held: Holdings, lost: Sequence[int] = ()) -> Deal:
+def leave(held: OwnedRows, lost: Sequence[int] = ()) -> Deal:
     """Each rank uses all the rows that its owners have, which it numbers by itself.
 
     Owners who are `lost` to the run have none, whatever is in their files.

@@ -32,38 +32,40 @@ Layer = tuple[Tensor, Tensor]
 """Weights and bias."""
 
 Order = Callable[[int, int], np.ndarray]
-"""Of a client, by its place, and an epoch: in which order it goes through its rows."""
+"""The order in which a client, given by its place, goes through its rows in an epoch."""
 
 
 @dataclass
-class Team:
-    """Clients with the same number of batches, which take their steps together.
+class ClientBatch:
+    """Clients with the same number of steps in an epoch, which take their steps together.
 
-    Tables are steps' rows × clients: a column is what a client goes through, one batch after the
-    other, epoch after epoch. Where it has fewer rows than the largest of the team, rows of weight 0
-    stand in.
+    Tables are steps' rows × clients: a column is what a client goes through, one step after the
+    other, epoch after epoch. Where a client has fewer rows than the largest of the batch, rows of
+    weight 0 stand in.
     """
 
     places: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
     epochs: int
-    batch: int
+    batch_size: int
 
     def __post_init__(self) -> None:
         self.longest = int(self.sizes.max())
         self.ends = [
             min(end, self.longest)
-            for end in range(self.batch, self.longest + self.batch, self.batch)
+            for end in range(self.batch_size, self.longest + self.batch_size, self.batch_size)
         ]
         row = np.arange(self.longest)[:, None]
         held = row < self.sizes
-        of_batch = np.minimum(self.sizes - row // self.batch * self.batch, self.batch)
+        of_batch = np.minimum(
+            self.sizes - row // self.batch_size * self.batch_size, self.batch_size
+        )
         self.weights = np.tile(np.where(held, 1 / np.maximum(of_batch, 1), 0), (self.epochs, 1))
         self.rows = np.tile(np.where(held, self.starts + row, self.starts), (self.epochs, 1))
 
     def steps(self) -> list[slice]:
-        """The rows of each step."""
+        """Return the rows of each step."""
         begins = [0, *self.ends[:-1]]
         return [
             slice(epoch * self.longest + begin, epoch * self.longest + end)
@@ -72,7 +74,7 @@ class Team:
         ]
 
     def shuffle(self, order: Order) -> None:
-        """Draw the rows of each batch; with one batch an epoch there is nothing to draw."""
+        """Draw the rows of each step; with one step an epoch there is nothing to draw."""
         if len(self.ends) == 1:
             return
         for column, (place, start, size) in enumerate(
@@ -83,35 +85,40 @@ class Team:
                 self.rows[at : at + size, column] = start + order(place, epoch)
 
 
-def make_teams(
-    places: np.ndarray, starts: np.ndarray, sizes: np.ndarray, epochs: int, batch: int, rows: int
-) -> list[Team]:
-    """Clients of about the same size together, as many as have about `rows` rows in all epochs."""
-    teams = []
+def batch_clients(
+    places: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    epochs: int,
+    batch_size: int,
+    rows: int,
+) -> list[ClientBatch]:
+    """Put clients of about the same size together, up to about `rows` rows in all epochs."""
+    batches = []
     order = np.argsort(sizes, kind="stable")
-    batches = -(-sizes // batch)
+    steps = -(-sizes // batch_size)
     begin = 0
     for end in range(1, len(order) + 1):
         if end < len(order):
             largest = sizes[order[end]]
             fits = (end + 1 - begin) * largest * epochs <= rows
-            if fits and batches[order[end]] == batches[order[begin]]:
+            if fits and steps[order[end]] == steps[order[begin]]:
                 continue
         mine = np.sort(order[begin:end])
-        teams.append(Team(places[mine], starts[mine], sizes[mine], epochs, batch))
+        batches.append(ClientBatch(places[mine], starts[mine], sizes[mine], epochs, batch_size))
         begin = end
-    return teams
+    return batches
 
 
-class Together:
-    """The passes, on kept buffers."""
+class BatchedTraining:
+    """Local epochs of a batch of clients, on kept buffers."""
 
     def __init__(self, layers: list[Layer], gradient_of: Gradient) -> None:
         self.layers, self.gradient_of = layers, gradient_of
         self.room: list[list[Tensor]] = []
 
     def _make_room(self, rows: int, clients: int) -> tuple[list[Tensor], list[Tensor]]:
-        """For each layer, its outputs and their gradients: rows × clients × width."""
+        """Return room for each layer's outputs and for their gradients: rows × clients × width."""
         biases = [bias for _, bias in self.layers]
         if not self.room or rows * clients > len(self.room[0][0]):
             self.room = [[b.new_empty(rows * clients, len(b)) for b in biases] for _ in range(2)]
@@ -126,20 +133,20 @@ class Together:
         self,
         x: Tensor,
         y: Tensor,
-        team: Team,
+        batch: ClientBatch,
         lr: float,
         shares: Callable[[], Tensor],
         into: list[Tensor],
         squares: np.ndarray | None = None,
     ) -> None:
-        """Train a team's clients, and add share × change of each to `into`, by parameter.
+        """Train the clients of a batch, and add share × change of each to `into`, by parameter.
 
-        `x` and `y` are the team's rows, one line of its table after the other. `squares`, by the
-        clients' places, are to have the squared norms of the changes.
+        `x` and `y` are the rows of the batch, one line of its table after the other. `squares` is
+        filled with the squared norms of the changes, by the clients' places.
         """
-        inputs, gradients = self._train(x, y, team, lr)
+        inputs, gradients = self._train(x, y, batch, lr)
         if squares is not None:
-            squares[team.places] = self._squares(inputs, gradients).cpu().numpy()
+            squares[batch.places] = self._squares(inputs, gradients).cpu().numpy()
         share = shares()[:, None]
         for i in range(len(self.layers)):
             gradient = gradients[i].mul_(share).flatten(0, 1)
@@ -147,7 +154,7 @@ class Together:
             into[2 * i + 1].add_(gradient.sum(0))
 
     def _squares(self, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
-        """The squared norm of each client's change: of G'A it is the sum of GG' × AA'."""
+        """Return the squared norm of each client's change: that of G'A is the sum of GG' × AA'."""
         total = torch.zeros(inputs[0].shape[1], dtype=torch.float64, device=inputs[0].device)
         for a, g in zip(inputs, gradients, strict=False):
             a, g = by_client(a), by_client(g)
@@ -155,17 +162,17 @@ class Together:
         return total
 
     def _train(
-        self, x: Tensor, y: Tensor, team: Team, lr: float
+        self, x: Tensor, y: Tensor, batch: ClientBatch, lr: float
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """A and G of each layer, for all rows that the clients go through."""
-        rows, clients = team.rows.shape
+        """Return A and G of each layer, for all rows that the clients go through."""
+        rows, clients = batch.rows.shape
         x, y = x.view(rows, clients, -1), y.view(rows, clients)
         outputs, gradients = self._make_room(rows, clients)
         inputs = [x, *outputs]
-        weights = -lr * torch.from_numpy(team.weights).to(x)[:, :, None]
+        weights = -lr * torch.from_numpy(batch.weights).to(x)[:, :, None]
         weight, bias = self.layers[0]  # whose inputs are known for all steps
         torch.addmm(bias, x.flatten(0, 1), weight.t(), out=outputs[0].flatten(0, 1))
-        for step in team.steps():
+        for step in batch.steps():
             self._forward(inputs, outputs, gradients, step)
             self._backward(inputs, gradients, step, y[step], weights[step])
         return inputs, gradients
@@ -173,7 +180,7 @@ class Together:
     def _forward(
         self, inputs: list[Tensor], outputs: list[Tensor], gradients: list[Tensor], step: slice
     ) -> None:
-        """The outputs of a step's rows."""
+        """Compute the outputs of a step's rows."""
         for i, (weight, bias) in enumerate(self.layers):
             out, ins = outputs[i][step], inputs[i][step]
             if i:
@@ -194,7 +201,7 @@ class Together:
         y: Tensor,
         weights: Tensor,
     ) -> None:
-        """The gradients of the outputs of a step's rows, times `weights`."""
+        """Compute the gradients of the outputs of a step's rows, times `weights`."""
         last = len(self.layers) - 1
         _, gradient = self.gradient_of(inputs[-1][step].flatten(0, 1), y.flatten())
         torch.mul(gradient.view_as(gradients[last][step]), weights, out=gradients[last][step])
@@ -210,5 +217,5 @@ class Together:
 
 
 def by_client(table: Tensor) -> Tensor:
-    """rows × clients × width as clients × rows × width, a view."""
+    """Return a view of rows × clients × width as clients × rows × width."""
     return table.transpose(0, 1)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmpi.models.batched_clients import Together
+from fedmpi.models.batched_clients import BatchedTraining
 from fedmpi.models.losses import GRADIENTS, Loss
 from fedmpi.models.perceptron_passes import Dense, RowWeights, layers_of
 
 Sums = Literal["host", "staged", "device"]
-"""Where MPI reads a rank's change of theta: where the CPU writes it, in a copy of what is on the
-device, or on the device itself, which takes an MPI that can (--cuda-aware)."""
+"""Place where MPI reads a rank's change of theta: where the CPU writes the change, in a copy of
+what is on the device, or on the device itself, which takes an MPI that can (--cuda-aware)."""
 
 
 class FlatModel:
@@ -24,7 +24,7 @@ class FlatModel:
     """
 
     buffer: Any
-    """What MPI sums: an array on the host, or a tensor on the device."""
+    """Memory that MPI sums: an array on the host, or a tensor on the device."""
 
     def __init__(
         self,
@@ -36,10 +36,11 @@ class FlatModel:
         buffer: np.ndarray | None = None,
         sums: Sums | None = None,
     ) -> None:
-        """`buffer` is host memory for the sums, for theta and the scalars, if it matters where.
+        """Take over the parameters of `module` as theta.
 
-        `sums` says how MPI comes to them: on a CPU they are in host memory, on another device
-        they are staged, if it is not said otherwise.
+        `buffer` is host memory for the sums of theta and the scalars, if it matters where the sums
+        are. `sums` says how MPI comes to the sums. By default these are in host memory if `device`
+        is the CPU, and staged if it is another.
         """
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
@@ -63,7 +64,7 @@ class FlatModel:
         self._dense = Dense(layers) if layers else None
 
     def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
-        """Other memory for the change of theta and the scalars beside it: `buffer`, on the host."""
+        """Use other memory for the change of theta and the scalars: `buffer`, on the host."""
         length, kind = self.size + scalars, self._sums_kind
         if kind == "device":
             self.sums = self.buffer = self.theta.new_zeros(length)
@@ -105,17 +106,17 @@ class FlatModel:
         # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
         losses.dot(weights(losses.detach())).backward()
 
-    def together(self, loss: Loss) -> Together | None:
-        """Local training of small clients at once, into `change`; None of what is no perceptron."""
+    def batched_training(self, loss: Loss) -> BatchedTraining | None:
+        """Return local training of small clients at once; None if this is no perceptron."""
         if not self._dense or loss not in GRADIENTS:
             return None
-        return Together(self._dense.layers, GRADIENTS[loss])
+        return BatchedTraining(self._dense.layers, GRADIENTS[loss])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """The module's logits of rows as they are stored.
+        """Return the module's logits of rows as they are stored.
 
-        Images are stored as bytes, and standardised here, a piece at a time: not in the module,
-        whose state_dict is what users load.
+        Images are stored as bytes, and standardised here, a micro-batch at a time: not in the
+        module, whose state_dict is what users load.
         """
         x = self.standardised(x)
         if self._dense and not torch.is_grad_enabled():
@@ -123,20 +124,20 @@ class FlatModel:
         return self.module(x)
 
     def standardised(self, x: torch.Tensor) -> torch.Tensor:
-        """Rows as the module takes them."""
+        """Return rows as the module takes them."""
         if self.scale:
             mean, std = self.scale
             x = x.to(self.theta.dtype).sub_(mean).div_(std)
         return x
 
-    def hand_over(self) -> None:
+    def to_mpi(self) -> None:
         """Bring the sums to where MPI reads them."""
         if self._sums_kind == "staged":
             self._host_sums.copy_(self.sums)
         elif self.sums.device.type == "cuda":
             torch.cuda.synchronize(self.sums.device)  # MPI knows nothing of torch's queue
 
-    def take_back(self) -> None:
+    def from_mpi(self) -> None:
         """Bring what MPI has summed to where the model is."""
         if self._sums_kind == "staged":
             self.sums.copy_(self._host_sums)
@@ -150,7 +151,7 @@ class FlatModel:
             p.grad = None
 
     def checksum(self) -> int:
-        """A sum of theta's bits: equal on all ranks, if theta is."""
+        """Return a sum of theta's bits, which is equal on all ranks if theta is."""
         # As 64-bit integers, which are summed as fast as memory gives them: 32-bit ones are not.
         theta = self.theta.detach()
         pairs = self.size - self.size % (8 // theta.element_size())
@@ -159,17 +160,17 @@ class FlatModel:
         return (bits ^ odd) if pairs < self.size else bits
 
     def state_dict(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`theta` cut into the module's named tensors, as copies."""
+        """Return `theta` cut into the module's named tensors, as copies."""
         named = self.module.named_parameters()
         return {
-            name: torch.empty(p.shape, dtype=p.dtype).copy_(piece)
-            for (name, p), piece in zip(named, self._cut(theta.detach()), strict=True)
+            name: torch.empty(p.shape, dtype=p.dtype).copy_(part)
+            for (name, p), part in zip(named, self._cut(theta.detach()), strict=True)
         }
 
     def _cut(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """Views of `vector`, which is ordered as theta is, in the shapes of the parameters."""
-        pieces = vector.split([p.numel() for p in self._parameters])
+        """Return views of `vector`, ordered as theta is, in the shapes of the parameters."""
+        parts = vector.split([p.numel() for p in self._parameters])
         return [
-            piece.view(p.shape[::-1]).t() if across else piece.view(p.shape)
-            for piece, p, across in zip(pieces, self._parameters, self._lies_across, strict=True)
+            part.view(p.shape[::-1]).t() if across else part.view(p.shape)
+            for part, p, across in zip(parts, self._parameters, self._lies_across, strict=True)
         ]

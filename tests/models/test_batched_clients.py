@@ -8,7 +8,7 @@ import torch
 
 from fedmpi import models
 from fedmpi.federation.clients import Clients, Rows, batch_order
-from fedmpi.models.batched_clients import FEW, make_teams
+from fedmpi.models.batched_clients import FEW, batch_clients
 from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import LOSSES
 from fedmpi.models.perceptron import perceptron
@@ -63,7 +63,7 @@ def test_the_sum_is_that_of_clients_one_by_one(hidden, shape, loss, epochs, batc
         assert torch.allclose(ours.model.change, expected, rtol=1e-10, atol=1e-13)
         np.testing.assert_allclose(squares, norms, rtol=1e-10)
         assert torch.equal(ours.model.theta, start)
-    together = sum(len(team.places) for team in ours._teams or ())
+    together = sum(len(some.places) for some in ours._client_batches or ())
     small = (SIZES * epochs <= FEW).sum()
     assert together == small and 0 < small < len(SIZES)
 
@@ -73,7 +73,7 @@ def test_models_without_passes_by_hand_train_alone():
     ours, theirs = (clients("cnn", (1, 8, 8), "brier") for _ in range(2))
     ours.add_local_changes(7, config, lambda: SHARES)
     assert torch.equal(ours.model.change, one_by_one(theirs, config)[0])
-    assert not ours._teams
+    assert not ours._client_batches
 
 
 def test_one_step_is_taken_together_by_clients_of_any_size():
@@ -83,32 +83,32 @@ def test_one_step_is_taken_together_by_clients_of_any_size():
     asked = []
 
     def shares() -> np.ndarray:
-        asked.append(ours._together and bool(ours._together.room))
+        asked.append(ours._batched_training and bool(ours._batched_training.room))
         return SHARES
 
     ours.add_local_changes(7, config, shares)
     assert asked and all(asked)
-    assert sum(len(team.places) for team in ours._teams or ()) == len(SIZES)
+    assert sum(len(some.places) for some in ours._client_batches or ()) == len(SIZES)
     assert torch.allclose(ours.model.change, one_by_one(theirs, config)[0], rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_teams_have_every_row_of_every_epoch_once(epochs):
+def test_batches_have_every_row_of_every_epoch_once(epochs):
     starts = np.cumsum(SIZES) - SIZES
-    teams = make_teams(np.arange(len(SIZES)), starts, SIZES, epochs, batch=8, rows=60)
-    assert sorted(i for team in teams for i in team.places) == list(range(len(SIZES)))
-    for team in teams:
-        assert len(team.places) == 1 or team.rows.size <= 60
-        before = team.rows.copy()
-        team.shuffle(lambda i, epoch: batch_order(int(SIZES[i]), 0, i, 1, epoch))
-        for column, i in enumerate(team.places):
-            held = team.weights[:, column] > 0
+    batches = batch_clients(np.arange(len(SIZES)), starts, SIZES, epochs, batch_size=8, rows=60)
+    assert sorted(i for some in batches for i in some.places) == list(range(len(SIZES)))
+    for some in batches:
+        assert len(some.places) == 1 or some.rows.size <= 60
+        before = some.rows.copy()
+        some.shuffle(lambda i, epoch: batch_order(int(SIZES[i]), 0, i, 1, epoch))
+        for column, i in enumerate(some.places):
+            held = some.weights[:, column] > 0
             every = np.tile(starts[i] + np.arange(SIZES[i]), epochs)
-            assert sorted(team.rows[held, column]) == sorted(every)
+            assert sorted(some.rows[held, column]) == sorted(every)
             # A batch's weights are a mean's.
-            sums = [team.weights[step, column].sum() for step in team.steps()]
+            sums = [some.weights[step, column].sum() for step in some.steps()]
             np.testing.assert_allclose(sums, 1)
-        assert (team.rows != before).any() == (len(team.ends) > 1)
+        assert (some.rows != before).any() == (len(some.ends) > 1)
 
 
 def test_a_client_that_diverges_is_named():

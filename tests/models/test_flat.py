@@ -79,8 +79,8 @@ def test_sums_on_a_device_give_what_sums_on_the_host_give(train, monkeypatch, su
         FlatModel, "__init__", lambda self, *given: make(self, *given[:5], None, sums)
     )
     made = []
-    hand_over = FlatModel.hand_over
-    monkeypatch.setattr(FlatModel, "hand_over", lambda self: (made.append(self), hand_over(self)))
+    to_mpi = FlatModel.to_mpi
+    monkeypatch.setattr(FlatModel, "to_mpi", lambda self: (made.append(self), to_mpi(self)))
     on_device = train(*options, output="device").theta()
     assert (on_host == on_device).all() and len(made) == 4
 
@@ -90,12 +90,12 @@ def test_what_mpi_sums_is_apart_from_staged_sums_and_the_same_as_those_on_the_de
     staged = FlatModel(module, torch.float64, cpu, 1, sums="staged")
     staged.sums.fill_(3)
     assert staged.buffer.tolist() == [0] * 7
-    staged.hand_over()
+    staged.to_mpi()
     assert staged.buffer.tolist() == [3] * 7
     staged.buffer[:] = 5
-    staged.take_back()
+    staged.from_mpi()
     assert staged.sums.tolist() == [5] * 7
     device = FlatModel(nn.Linear(2, 2), torch.float64, cpu, 1, sums="device")
     device.sums.fill_(3)
-    device.hand_over()
+    device.to_mpi()
     assert torch.is_tensor(device.buffer) and device.buffer.tolist() == [3] * 7
