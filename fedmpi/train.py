@@ -82,7 +82,7 @@ def look_for_result(world: Ranks, config):
     from fedmpi.run.display import say
     from fedmpi.run.folder import RunFolder
 
-    finished = None if config.force else RunFolder(config.output).finished(config.science())
+    finished = None if config.force else RunFolder(config.output).finished(config.identity())
     if finished:
         say(f"fedmpi: this run is already finished in {config.output} (--force runs it again)")
     members = 2 if methods.find(config.method).single_client else world.size

@@ -38,7 +38,7 @@ from fedmpi.mpi.placement import Placement
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.run import checkpoint, lost_ranks
 from fedmpi.run.checkpoint import NEWEST, PREVIOUS
-from fedmpi.run.config import Config
+from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.display import Progress, facts, say
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.lost_ranks import RANKS
@@ -108,7 +108,8 @@ class Desk:
         if not self.deal.partition.total:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.deal.notes]
-        self.folder.claim(c, c.science())  # last: a mistake above must not cost a run that is there
+        # Last: a mistake above must not cost a run that is there.
+        self.folder.claim(c, c.identity())
         before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
         if not c.micro_batch and isinstance(before, int) and before > 0:
             return before
@@ -190,7 +191,7 @@ class Desk:
             "measured": self.server.measured,
             "versions": versions(),
             "command": sys.argv,
-            "science": self.config.science(),
+            IDENTITY: self.config.identity(),
         }
         self.folder.write_json("config.json", settings | extra)
         partition = self.whole

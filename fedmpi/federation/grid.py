@@ -27,7 +27,7 @@ from fedmpi.federation.assignment import assign_clients
 from fedmpi.mpi import signals
 from fedmpi.mpi.launcher import at_terminal, command_line, without_force
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
-from fedmpi.run.config import Config
+from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.display import Progress, say
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, read_record
@@ -70,11 +70,11 @@ def look(plan: Plan) -> None:
     if c.force:
         return
     failed = _read(plan.folder / FAILED)
-    plan.finished = RunFolder(plan.folder).finished(c.science()) is not None
+    plan.finished = RunFolder(plan.folder).finished(c.identity()) is not None
     checkpoint, result = (plan.folder / name for name in ("checkpoint.pt", "result.json"))
     if not plan.finished and (checkpoint.exists() or result.exists()):
-        ours = json.loads(json.dumps(c.science()))
-        there = _read(plan.folder / "config.json").get("science", {})
+        ours = json.loads(json.dumps(c.identity()))
+        there = _read(plan.folder / "config.json").get(IDENTITY, {})
         what = ", ".join(
             f"{name} {there.get(name)}, not {ours.get(name)}"
             for name in {**ours, **there}
@@ -205,7 +205,7 @@ def note_failure(plan: Plan) -> None:
         (plan.folder / FAILED).unlink(missing_ok=True)
         return
     plan.folder.mkdir(parents=True, exist_ok=True)
-    keep = {"why": plan.failure, "title": plan.title, "science": plan.config.science()}
+    keep = {"why": plan.failure, "title": plan.title, IDENTITY: plan.config.identity()}
     RunFolder(plan.folder).write_json(FAILED, keep)
 
 

@@ -20,7 +20,7 @@ from fedmpi.methods.method import Method
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import launcher, signals
 from fedmpi.run import checkpoint
-from fedmpi.run.config import Config
+from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.display import Progress, warn
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.journal import Journal
@@ -45,7 +45,7 @@ class Server:
     ) -> None:
         self.config, self.method, self.model = config, method, model
         self.exchange, self.folder, self.groups = exchange, folder, partition.groups
-        self.partition_digest, self.science = partition.digest(), config.science()
+        self.partition_digest, self.identity = partition.digest(), config.identity()
         # In float64, because a running mean of thousands of float32 vectors loses digits.
         self.theta_mean = torch.zeros(model.size, dtype=torch.float64)
         self.history = Journal(folder.path / "history.csv")
@@ -166,7 +166,7 @@ class Server:
             "method": {k: torch.from_numpy(np.array(v)) for k, v in self.method.state().items()},
             "history": self.history.mark(),
             "client_weights": self.client_weights.mark(),
-            "science": json.dumps(self.science),
+            IDENTITY: json.dumps(self.identity),
             "partition": self.partition_digest,
             "measured": self.measured,
             "lost": json.dumps(self.lost),
@@ -181,7 +181,7 @@ class Server:
     def load_checkpoint(self) -> int:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
         path = self.folder.path
-        state, note = checkpoint.load(path, self.science, self.partition_digest)
+        state, note = checkpoint.load(path, self.identity, self.partition_digest)
         if state["round"] > self.config.rounds:
             raise UserError(
                 f"--rounds {self.config.rounds}: the checkpoint in {path} is of round "

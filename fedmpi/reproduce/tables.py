@@ -20,6 +20,7 @@ from fedmpi.reproduce.statistics import (
     figures_of_paper,
     run_of,
 )
+from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, read_record
 
@@ -89,8 +90,8 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
         notes += [f"Note: {note}." for note in dict.fromkeys(records[0].config.get("notes", []))]
     by_method: dict[str, list[dict]] = {}
     for record in records:
-        science = {k: v for k, v in record.config["science"].items() if k not in OF_SEEDS}
-        by_method.setdefault(_label(run_of(record.config)), []).append(science)
+        identity = {k: v for k, v in record.config[IDENTITY].items() if k not in OF_SEEDS}
+        by_method.setdefault(_label(run_of(record.config)), []).append(identity)
     for name, runs in by_method.items():
         mixed = _differing(runs, but=("setting", "clients"))
         if mixed:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError
+from fedmpi.run.config import IDENTITY
 
 if TYPE_CHECKING:
     from fedmpi.run.folder import RunFolder
@@ -106,7 +107,7 @@ def _keep_previous(folder: Path) -> None:
         os.replace(newest, folder / PREVIOUS)
 
 
-def load(folder: Path, science: dict, partition: str) -> tuple[dict, str | None]:
+def load(folder: Path, identity: dict, partition: str) -> tuple[dict, str | None]:
     """The state to go on from, and what the user has to know of the choice.
 
     That is the newest checkpoint; if it is damaged, the previous one. One of another configuration
@@ -114,16 +115,16 @@ def load(folder: Path, science: dict, partition: str) -> tuple[dict, str | None]
     """
     newest, previous = _read(folder / NEWEST), _read(folder / PREVIOUS)
     if isinstance(newest, dict):
-        differs = difference(newest, science, partition)
+        differs = difference(newest, identity, partition)
         if differs is None:
             return newest, None
         offer = ""
-        if isinstance(previous, dict) and difference(previous, science, partition) is None:
+        if isinstance(previous, dict) and difference(previous, identity, partition) is None:
             offer = f" {PREVIOUS} (round {previous['round']}) fits: remove {NEWEST} to use it."
         raise UserError(f"{folder / NEWEST} is of {differs}.{offer}")
     if not isinstance(previous, dict):
         raise UserError(f"{newest}, and {previous}: --force instead of --resume starts over.")
-    differs = difference(previous, science, partition)
+    differs = difference(previous, identity, partition)
     if differs is not None:
         raise UserError(f"{newest}, and {folder / PREVIOUS} is of {differs}.")
     # The damaged one must not become the previous one when the next is written.
@@ -169,7 +170,7 @@ def well_formed(state: dict) -> bool:
     import torch
 
     number = (int, float)
-    kinds: dict[str, Any] = {"round": int, "seconds": number, "science": str, "partition": str}
+    kinds: dict[str, Any] = {"round": int, "seconds": number, IDENTITY: str, "partition": str}
     kinds |= {"theta": torch.Tensor, "theta_mean": torch.Tensor}
     kinds |= dict.fromkeys(("method", "history", "client_weights", "measured"), dict)
     return (
@@ -194,9 +195,9 @@ def _losses(state: dict) -> list[dict]:
     return json.loads(state.get("lost", "[]"))  # there was none before there could be any
 
 
-def difference(state: dict, science: dict, partition: str) -> str | None:
+def difference(state: dict, identity: dict, partition: str) -> str | None:
     """In what the checkpoint is not of this run; None if it is."""
-    saved, ours = json.loads(state["science"]), json.loads(json.dumps(science))
+    saved, ours = json.loads(state[IDENTITY]), json.loads(json.dumps(identity))
     names = [k for k in {**ours, **saved} if k != "rounds" and ours.get(k) != saved.get(k)]
     if names == ["data"]:  # otherwise it follows from another difference
         return f"other data: {saved.get('data')}, now {ours['data']}"

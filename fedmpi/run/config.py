@@ -9,6 +9,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+IDENTITY = "science"
+"""Key of the identity in config.json, checkpoints and failed.json. It is the name that the identity
+had at first: runs and checkpoints from then are recognised."""
+
 
 @dataclass
 class Config:
@@ -74,11 +78,11 @@ class Config:
         settings = dataclasses.asdict(self)
         return settings | settings.pop("options")
 
-    def science(self) -> dict:
-        """What decides the result, to rounding: two runs that agree in this are the same run.
+    def identity(self) -> dict:
+        """Settings that decide the result, to rounding: runs that agree in them are the same run.
 
-        The rows are in it by the name of their prepared folder, which for a user's file comes from
-        its contents; where these say who the clients are, so do the rows.
+        The rows are among them by the name of their prepared folder, which for a user's file comes
+        from its contents; where the contents say who the clients are, so does that name.
         """
         # Imported here, because the ranks of clients do without them.
         from fedmpi import data as datasets
@@ -89,14 +93,14 @@ class Config:
         settings = {
             name: value
             for name, value in self.saved().items()
-            if name not in NOT_SCIENCE and value is not None
+            if name not in NOT_IDENTITY and value is not None
         }
         if self.setting == OWNED:
             del settings["clients"]
         return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
 
 
-NOT_SCIENCE = (
+NOT_IDENTITY = (
     "eval_every",
     "device",
     "micro_batch",

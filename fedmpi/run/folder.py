@@ -13,7 +13,7 @@ import numpy as np
 
 from fedmpi.errors import UserError
 from fedmpi.run.checkpoint import NEWEST, PREVIOUS
-from fedmpi.run.config import Config
+from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.lock import Lock
 
 OF_A_RUN = ("config.json", "history.csv", "model.pt", "partition.npz", "weights.npz")
@@ -26,14 +26,14 @@ class RunFolder:
         self.path = Path(path)
         self.lock = Lock(self.path)
 
-    def finished(self, science: dict) -> dict | None:
-        """The result, if the run that `science` describes is finished here."""
+    def finished(self, identity: dict) -> dict | None:
+        """The result, if the run that `identity` describes is finished here."""
         with contextlib.suppress(OSError, ValueError):
-            if self._science() == json.loads(json.dumps(science)):
+            if self._identity() == json.loads(json.dumps(identity)):
                 return json.loads((self.path / "result.json").read_text())
         return None
 
-    def claim(self, config: Config, science: dict) -> None:
+    def claim(self, config: Config, identity: dict) -> None:
         """Make the folder ready for a run; called when all that can be checked has been.
 
         A finished run, or an unfinished one that is not to be resumed, is never overwritten
@@ -42,10 +42,10 @@ class RunFolder:
         try:
             if self.path.is_dir():
                 self.lock.take()
-            self._check(config, science)
+            self._check(config, identity)
             self._make()
             self.lock.take()
-            self._check(config, science)  # another run may have ended here in between
+            self._check(config, identity)  # another run may have ended here in between
             if config.force:
                 self.remove("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
         except OSError as error:
@@ -55,14 +55,14 @@ class RunFolder:
         """Let other runs claim the folder."""
         self.lock.release()
 
-    def _check(self, config: Config, science: dict) -> None:
+    def _check(self, config: Config, identity: dict) -> None:
         """UserError for what would be overwritten, or is not there to be resumed."""
         result = self.path / "result.json"
         unfinished = (self.path / NEWEST).exists() or (self.path / PREVIOUS).exists()
         if result.exists() and not config.force:
             raise UserError(
                 f"{self.path} holds a finished run of another configuration "
-                f"({self._differences(science)}): give another --output, or --force to replace it."
+                f"({self._differences(identity)}): give another --output, or --force to replace it."
             )
         if unfinished and not (config.resume or config.force):
             raise UserError(
@@ -72,7 +72,7 @@ class RunFolder:
         if config.resume and not unfinished:
             raise UserError(f"--resume: there is no checkpoint in {self.path}; leave --resume out.")
         foreign = [name for name in OF_A_RUN if (self.path / name).exists()]
-        if foreign and self._science() is None and not config.force:
+        if foreign and self._identity() is None and not config.force:
             raise UserError(
                 f"{self.path} has a {foreign[0]} that is of no run: give another --output, or "
                 "--force to replace it."
@@ -86,15 +86,15 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
 
-    def _science(self) -> dict | None:
+    def _identity(self) -> dict | None:
         """The settings of the run that is here, as far as they decide its result."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            science = json.loads((self.path / "config.json").read_text())["science"]
-            return {name: value for name, value in science.items() if value is not None}
+            identity = json.loads((self.path / "config.json").read_text())[IDENTITY]
+            return {name: value for name, value in identity.items() if value is not None}
         return None
 
-    def _differences(self, science: dict) -> str:
-        there, ours = self._science() or {}, json.loads(json.dumps(science))
+    def _differences(self, identity: dict) -> str:
+        there, ours = self._identity() or {}, json.loads(json.dumps(identity))
         names = [name for name in {**ours, **there} if there.get(name) != ours.get(name)]
         return ", ".join(f"{name} {there.get(name)}, not {ours.get(name)}" for name in names[:4])
 

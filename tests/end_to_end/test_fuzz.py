@@ -125,7 +125,7 @@ def test_any_words_for_a_command_line(words, ranks, first, tmp_path_factory, mon
             assert end.code == 0  # --help
             return
         assert isinstance(config, Config) and config.clients >= 1
-        config.science()
+        config.identity()
 
 
 @pytest.fixture(scope="module")

@@ -84,14 +84,14 @@ def test_a_finished_run_is_known_again_and_not_overwritten(train, options, peopl
     before = {p.name: p.read_bytes() for p in run.folder.iterdir()}
     given = [str(o) for o in (*options, "--output", run.folder, "--progress", "none")]
     same = resolve(given, 1, one_process=True)
-    assert RunFolder(run.folder).finished(same.science()) == run.result
+    assert RunFolder(run.folder).finished(same.identity()) == run.result
     with pytest.raises(UserError, match=r"lr 0\.01, not 0\.5.*--force"):
         train(*options, "--lr", "0.5")
     with pytest.raises(UserError, match="'yy'"):
         train(*options, "--target", "yy", "--force")  # a slip costs nothing, even with --force
     assert before == {p.name: p.read_bytes() for p in run.folder.iterdir()}
     people.write_text(people.read_text().replace("yes", "no", 1))
-    assert RunFolder(run.folder).finished(same.science()) is None  # the same name, other rows
+    assert RunFolder(run.folder).finished(same.identity()) is None  # the same name, other rows
 
 
 @pytest.mark.parametrize("method", ["fedminmax", "afl", "localfedminmax", "fedavg", "term"])
@@ -247,12 +247,13 @@ def test_config_json_is_json(train, options):
 
 
 def test_states_are_the_same_run_however_they_are_written():
-    def science(*states):
+    def identity(*states):
         options = ["--dataset", "acs-race", *states]
-        return resolve(options, 2, one_process=False).science()
+        return resolve(options, 2, one_process=False).identity()
 
-    assert science("--states", "ma,RI") == science("--states", "RI,MA") != science("--states", "MA")
-    assert science("--states", "ALL") == science("--states", "all")
+    two = identity("--states", "ma,RI")
+    assert two == identity("--states", "RI,MA") != identity("--states", "MA")
+    assert identity("--states", "ALL") == identity("--states", "all")
 
 
 @pytest.mark.launch

@@ -47,3 +47,11 @@ def test_a_place_that_cannot_be_made_is_one_line(tmp_path, train):
     options = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--clients", "2"]
     with pytest.raises(UserError, match="cannot make the folder"):
         train(*options, output="file/run")
+
+
+def test_a_run_from_before_its_identity_had_that_name_is_recognised(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_json("config.json", {"science": {"lr": 0.5, "data": "people-1", "fold": None}})
+    folder.write_json("result.json", {"worst_risk": 0.25})
+    assert folder.finished({"lr": 0.5, "data": "people-1"}) == {"worst_risk": 0.25}
+    assert folder.finished({"lr": 0.1, "data": "people-1"}) is None

@@ -26,7 +26,7 @@ def test_the_file_fills_in_what_the_command_line_leaves_open(tuned):
     config = read(*BASE, "--tuned", tuned, "--q", "0.5")
     assert (config.lr, config.local_epochs, config.q) == (0.05, 3, 0.5)
     by_hand = read(*BASE, "--lr", "0.05", "--local-epochs", "3", "--q", "0.5")
-    assert config.science() == by_hand.science()  # where a number came from is not science
+    assert config.identity() == by_hand.identity()  # where a number came from is no part of it
 
 
 @pytest.mark.parametrize(
