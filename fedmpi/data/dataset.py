@@ -32,7 +32,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Inputs that would not fit into memory: kept as codes, made float32 a piece at a time."""
+    """Inputs that would not fit into memory: kept as codes, made float32 a batch at a time."""
 
     codes: np.ndarray
     encode: Callable[[np.ndarray], np.ndarray]
@@ -53,7 +53,7 @@ class Encoded:
     def __getitem__(self, rows: np.ndarray | slice) -> "Encoded":
         return Encoded(self.codes[rows], self.encode, self.width)
 
-    def pieces(self, rows: int = 1 << 16) -> Iterator[np.ndarray]:
+    def batches(self, rows: int = 1 << 16) -> Iterator[np.ndarray]:
         """All rows in order, so many at a time."""
         for start in range(0, len(self.codes), rows):
             yield self.encode(self.codes[start : start + rows])

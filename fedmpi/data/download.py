@@ -77,8 +77,8 @@ class Site:
                         progress_bar(name, progress, size) as bar,
                         open(folder / name, "wb") as out,
                     ):
-                        while piece := reply.read(1 << 18):
-                            bar.update(out.write(piece))
+                        while chunk := reply.read(1 << 18):
+                            bar.update(out.write(chunk))
             except (OSError, http.client.HTTPException) as error:
                 raise Unavailable(str(getattr(error, "reason", error))) from error
 
@@ -233,7 +233,7 @@ def progress_bar(title: str, progress: bool, size: int = 0):
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces."""
+    """The SHA-256 of a file, read in chunks."""
     with open(path, "rb") as file:
         return sha256_of_stream(file)
 
@@ -241,8 +241,8 @@ def sha256_of(path: Path) -> str:
 def sha256_of_stream(stream: IO[bytes] | gzip.GzipFile) -> str:
     """The SHA-256 of what is left to read."""
     digest = hashlib.sha256()
-    while piece := stream.read(1 << 20):
-        digest.update(piece)
+    while chunk := stream.read(1 << 20):
+        digest.update(chunk)
     return digest.hexdigest()
 
 

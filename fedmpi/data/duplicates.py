@@ -50,15 +50,15 @@ def _hashes(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
     factors = np.cumprod(np.full(bits.shape[1] + 1, FACTOR, dtype=np.uint64))
     hashes = classes.astype(np.uint64) * factors[-1]
     for start in range(0, len(bits), CHUNK):
-        piece = slice(start, start + CHUNK)
-        hashes[piece] += bits[piece].astype(np.uint64) @ factors[:-1]
+        chunk = slice(start, start + CHUNK)
+        hashes[chunk] += bits[chunk].astype(np.uint64) @ factors[:-1]
     return hashes
 
 
 def _are_equal(table: np.ndarray, classes: np.ndarray, other: np.ndarray) -> bool:
     """Whether each row is the same as the other that is said to be its like."""
     return all(
-        np.array_equal(table[piece], table[other[piece]])
-        and np.array_equal(classes[piece], classes[other[piece]])
-        for piece in (slice(i, i + CHUNK) for i in range(0, len(table), CHUNK))
+        np.array_equal(table[chunk], table[other[chunk]])
+        and np.array_equal(classes[chunk], classes[other[chunk]])
+        for chunk in (slice(i, i + CHUNK) for i in range(0, len(table), CHUNK))
     )

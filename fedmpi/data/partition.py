@@ -129,7 +129,7 @@ def partition(
 ) -> Partition:
     """Give each row to one client; `dataset` says which groups go where in PSG and SSG.
 
-    ESG deals every group evenly. PSG and SSG draw the shares of a group's holders from a
+    ESG allocates every group evenly. PSG and SSG draw the shares of a group's holders from a
     Dirichlet(skew) distribution, at least one row each. `limited`: these rows are some of a
     dataset's (--limit-train), which decides what is advised where they are too few.
     """
@@ -145,16 +145,16 @@ def partition(
 
     client_of_row = np.empty(len(group_of_row), dtype=np.int32)
     counts = np.zeros((len(groups), clients), dtype=np.int64)
-    dealt = 0
+    allocated = 0
     for a, held_by in enumerate(holders):
         # Seeded by group, so that a group is split the same whatever the others are.
         rng = np.random.default_rng([STREAM, seed, a])
         rows = rng.permutation(np.flatnonzero(group_of_row == a))
         if setting == "ESG":
-            # Like cards: each group starts after the client where the one before ended.
+            # As cards are dealt: each group starts after the client where the one before ended.
             counts[a] = len(rows) // clients
-            counts[a, (dealt + np.arange(len(rows) % clients)) % clients] += 1
-            dealt += len(rows)
+            counts[a, (allocated + np.arange(len(rows) % clients)) % clients] += 1
+            allocated += len(rows)
         else:
             # Above 1e32 the shares are equal in float64; near 1e305 their sum overflows.
             shares = rng.dirichlet(np.full(len(held_by), min(skew, 1e100)))

@@ -134,11 +134,11 @@ def save_pieces(path: Path, array: Encoded, progress: bool) -> None:
     )
     with open(path, "wb") as file, bar:
         np.lib.format.write_array_header_1_0(file, header)
-        for piece in array.pieces():
-            if not np.isfinite(piece).all():
+        for batch in array.batches():
+            if not np.isfinite(batch).all():
                 raise ValueError(f"{path.name} has values that are not finite")
-            file.write(np.ascontiguousarray(piece, dtype=array.dtype).data)
-            bar.update(len(piece))
+            file.write(np.ascontiguousarray(batch, dtype=array.dtype).data)
+            bar.update(len(batch))
 
 
 def publish(aside: Path, folder: Path) -> None:

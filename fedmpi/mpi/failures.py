@@ -20,7 +20,7 @@ import numpy as np
 
 from fedmpi.errors import UserError
 from fedmpi.mpi.init import MPI
-from fedmpi.mpi.ranks import FIRST_NAP, LONGEST_NAP, SERVER, AgreedError, Ranks, StallError
+from fedmpi.mpi.ranks import FIRST_SLEEP, LONGEST_SLEEP, SERVER, AgreedError, Ranks, StallError
 from fedmpi.mpi.start import end_without_finalize
 
 T = TypeVar("T")
@@ -90,10 +90,10 @@ class Survivors:
 
     def _wait(self, request: MPI.Request) -> None:
         """Wait as Ranks.wait does, which could not call the roll on a revoked communicator."""
-        start, nap = time.perf_counter(), FIRST_NAP
+        start, seconds = time.perf_counter(), FIRST_SLEEP
         while not request.Test():
-            time.sleep(nap if self.ranks.polite else 0)
-            nap = min(2 * nap, LONGEST_NAP)
+            time.sleep(seconds if self.ranks.polite else 0)
+            seconds = min(2 * seconds, LONGEST_SLEEP)
             if time.perf_counter() - start > self.ranks.stall_timeout:
                 raise StallError(
                     f"no agreement for {self.ranks.stall_timeout:g} s (--stall-timeout) on who is "

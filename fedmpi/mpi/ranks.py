@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 SERVER = 0
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
-FIRST_NAP, LONGEST_NAP = 0.00005, 0.0002 if OPEN_MPI else 0.001
+FIRST_SLEEP, LONGEST_SLEEP = 0.00005, 0.0002 if OPEN_MPI else 0.001
 """Seconds between the tests of a polite wait: short at first, for what is about to arrive. Where
-ranks outnumber cores a test of Open MPI's gives the core away itself, so naps need not be long."""
+ranks outnumber cores a test of Open MPI's gives the core away itself, so no sleep need be long."""
 TESTS = 4 if OPEN_MPI else 1
 """At a time: a call of Open MPI's moves a collective on by one step, and these have several."""
 LONG_WAIT = 1.0
-"""Seconds after which a rank with a core of its own naps, too: what comes so late (the end of
+"""Seconds after which a rank with a core of its own sleeps, too: what comes so late (the end of
 another team's runs, a long round) does not mind a millisecond, and others may use the core."""
 LOOK_EVERY = 1.0
 GRACE = 5.0
@@ -162,12 +162,12 @@ class Ranks:
         """
         if request.Test():
             return
-        start, nap = time.perf_counter(), FIRST_NAP
+        start, seconds = time.perf_counter(), FIRST_SLEEP
         now, looked, awake = start, start, 0.0
         while not any(request.Test() for _ in range(TESTS)):
             if self.polite or now > start + LONG_WAIT:
-                time.sleep(nap)
-                nap = min(2 * nap, LONGEST_NAP)
+                time.sleep(seconds)
+                seconds = min(2 * seconds, LONGEST_SLEEP)
             now = time.perf_counter()
             if now > looked + LOOK_EVERY:
                 # A job that was suspended as a whole (by Ctrl-Z or by a scheduler) has not stalled.
@@ -235,7 +235,7 @@ class Ranks:
                 self.comm.Recv(bytearray(0), source=status.source, tag=PRESENT)
                 missing.discard(status.source)
             else:
-                time.sleep(LONGEST_NAP)
+                time.sleep(LONGEST_SLEEP)
         return sorted(missing)
 
     def _stall(self, missing: list[int]) -> StallError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedmpi.errors import UserError
 
-PIECE = 1 << 20
+CHUNK = 1 << 20
 
 
 class Journal:
@@ -61,8 +61,8 @@ class Journal:
         left, crc = mark["size"], 0
         try:
             with open(self.path, "rb") as file:
-                while left and (piece := file.read(min(left, PIECE))):
-                    left, crc = left - len(piece), zlib.crc32(piece, crc)
+                while left and (chunk := file.read(min(left, CHUNK))):
+                    left, crc = left - len(chunk), zlib.crc32(chunk, crc)
             if left or crc != mark["crc"]:
                 return False
             os.truncate(self.path, mark["size"])

@@ -45,7 +45,7 @@ KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""
 
 
-class Watch:
+class Supervisor:
     """One command, run until it ends well or there are no more retries."""
 
     def __init__(self, command: list[str], retries: int) -> None:
@@ -249,9 +249,9 @@ class Heard(threading.Thread):
         return self.end.decode(errors="replace")
 
     def run(self) -> None:
-        while piece := os.read(self.source.fileno(), KEPT):
-            self.end = (self.end + piece)[-KEPT:]
-            self.to.buffer.write(piece)  # type: ignore[attr-defined]
+        while chunk := os.read(self.source.fileno(), KEPT):
+            self.end = (self.end + chunk)[-KEPT:]
+            self.to.buffer.write(chunk)  # type: ignore[attr-defined]
             self.to.flush()
 
 
@@ -286,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
     if a.retries < 0:
         print(f"fedmpi: --retries {a.retries}: must be at least 0.", file=sys.stderr)
         return REFUSED
-    return Watch(a.command, a.retries).run()
+    return Supervisor(a.command, a.retries).run()
 
 
 if __name__ == "__main__":

@@ -91,18 +91,18 @@ class Large(Tiny):
         return arrays
 
 
-def test_inputs_written_in_pieces_are_the_same_file(tmp_path, monkeypatch):
+def test_inputs_written_in_batches_are_the_same_file(tmp_path, monkeypatch):
     whole = prepare(Tiny(), tmp_path / "whole", OPTIONS)
-    pieces = Encoded.pieces
-    monkeypatch.setattr(Encoded, "pieces", lambda self: pieces(self, rows=2))
-    large = prepare(Large(), tmp_path / "pieces", OPTIONS)
+    batches = Encoded.batches
+    monkeypatch.setattr(Encoded, "batches", lambda self: batches(self, rows=2))
+    large = prepare(Large(), tmp_path / "batches", OPTIONS)
     assert verify(large.folder).counts == whole.counts
     for name in ARRAYS:
         path = f"{name}.npy"
         assert (large.folder / path).read_bytes() == (whole.folder / path).read_bytes()
 
 
-def test_pieces_that_are_not_finite_are_not_stored(tmp_path):
+def test_batches_that_are_not_finite_are_not_stored(tmp_path):
     with pytest.raises(ValueError, match="not finite"):
         prepare(Large(bad=np.nan), tmp_path, OPTIONS)
     assert not list(tmp_path.glob("prepared/*"))

@@ -115,7 +115,7 @@ def test_a_launcher_that_does_not_come_up_is_started_again(tmp_path, capfd):
             "sys.exit(not up)"
         )
         command = [sys.executable, "-c", script, str(count), f"The {supervise.NOT_UP}. We cannot"]
-        assert supervise.Watch(command, retries=0)._try(command) == code
+        assert supervise.Supervisor(command, retries=0)._try(command) == code
         assert len(count.read_text()) == tries
         assert capfd.readouterr().err.count("starting it again") == tries - 1
 
@@ -125,7 +125,7 @@ def test_a_retry_resumes_its_own_checkpoint_alone(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "checkpoint.pt").write_bytes(b"of an earlier run")
-    job = supervise.Watch([*train, "--output", str(folder)], retries=1)
+    job = supervise.Supervisor([*train, "--output", str(folder)], retries=1)
     assert job.folder == folder
     job.began += 1
     assert "--force" in job._again() and "--resume" not in job._again()
@@ -176,7 +176,7 @@ def test_a_launcher_that_ends_well_or_not_at_all_has_lost_its_run_nevertheless(
     """As Open MPI's does when a host is gone, or cannot be reached: 0, or it waits for ever."""
     monkeypatch.setattr(supervise, "GRACE", 0.4)
     launcher = [sys.executable, "-c", OF_A_RUN.format(stays=stays), "fedmpi.train"]
-    run = supervise.Watch(
+    run = supervise.Supervisor(
         [*launcher, "--dataset", "synthetic", "--output", str(tmp_path)], retries=0
     )
     began = time.monotonic()

@@ -17,7 +17,7 @@ SIZES = np.array([3, 1, 16, 9, 8, 24, 1, 17, 140, 10, 8, 2, 23, 64, 5])
 SHARES = np.random.default_rng(4).random(len(SIZES))
 
 
-def clients(hidden: int | str, shape: tuple[int, ...], loss: str, piece: int = 50) -> Clients:
+def clients(hidden: int | str, shape: tuple[int, ...], loss: str, micro_batch: int = 50) -> Clients:
     """Of a narrow perceptron, which is as good as a wide one here, or of a model by its name."""
     draw = torch.Generator().manual_seed(2)
     total = int(SIZES.sum())
@@ -31,7 +31,7 @@ def clients(hidden: int | str, shape: tuple[int, ...], loss: str, piece: int = 5
     model = FlatModel(module, torch.float64, torch.device("cpu"), 1)
     rows = Rows(x, y, torch.zeros(total, dtype=torch.int64))
     numbers = np.arange(len(SIZES)) * 3
-    return Clients(numbers, SIZES[:, None], rows, model, LOSSES[loss], piece, seed=5)
+    return Clients(numbers, SIZES[:, None], rows, model, LOSSES[loss], micro_batch, seed=5)
 
 
 def one_by_one(
@@ -79,7 +79,7 @@ def test_models_without_passes_by_hand_train_alone():
 def test_one_step_is_taken_together_by_clients_of_any_size():
     """And the shares are asked for when something has been trained, not before."""
     config = SimpleNamespace(local_epochs=1, batch_size=1000, lr=0.3)
-    ours, theirs = (clients(1, (5,), "cross-entropy", piece=200) for _ in range(2))
+    ours, theirs = (clients(1, (5,), "cross-entropy", micro_batch=200) for _ in range(2))
     asked = []
 
     def shares() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The models: their shapes and starts, what is refused, and that pieces and layouts agree."""
+"""The models: shapes and starts, what is refused, and that micro-batches and layouts agree."""
 
 import importlib.util
 import subprocess
@@ -182,14 +182,14 @@ def tiny_images(tmp_path, monkeypatch):
 
 
 def test_micro_batches_give_the_same_theta(train, tiny_images):
-    """The exact full-batch gradient in pieces, of convolutions too."""
+    """The exact full-batch gradient in micro-batches, of convolutions too."""
     whole = train(*tiny_images, "--setting", "SSG", "--micro-batch", 1000, output="whole")
-    pieces = train(*tiny_images, "--setting", "SSG", "--micro-batch", 37, output="pieces")
+    micro = train(*tiny_images, "--setting", "SSG", "--micro-batch", 37, output="micro")
     start = models.build("cnn", (1, 8, 8), 10, 0)
     moved = whole.theta() - torch.cat([p.detach().reshape(-1) for p in start.parameters()]).numpy()
     assert np.abs(moved).max() > 1e-4
-    np.testing.assert_allclose(pieces.theta(), whole.theta(), rtol=0, atol=1e-9)
-    assert pieces.result["worst_risk"] == pytest.approx(whole.result["worst_risk"], abs=1e-9)
+    np.testing.assert_allclose(micro.theta(), whole.theta(), rtol=0, atol=1e-9)
+    assert micro.result["worst_risk"] == pytest.approx(whole.result["worst_risk"], abs=1e-9)
 
 
 def test_who_holds_the_images_does_not_matter(train, tiny_images):

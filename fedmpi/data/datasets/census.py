@@ -130,11 +130,11 @@ def read_people(
         paths = files[state]
         sources += [origin_of(path, RawFile(path.name, sha256_of(path))) for path in paths]
         if paths[0].suffix == ".pq":
-            pieces = iter([read_mirror(paths, features)])
+            batches = iter([read_mirror(paths, features)])
         else:
             frames = read_census(paths[0], state, features)
-            pieces = (ACSEmployment.df_to_numpy(frame)[:2] for frame in frames)
-        for x, y in pieces:
+            batches = (ACSEmployment.df_to_numpy(frame)[:2] for frame in frames)
+        for x, y in batches:
             codes.append(as_codes(x, features, paths[0]))
             employed.append(y.astype(np.uint8))
     return People(features, np.concatenate(codes), np.concatenate(employed)), sources
