@@ -70,8 +70,8 @@ def cut(train, tmp_path):
     arguments = options(tmp_path, "run", 6, "--checkpoint-every", "1", "--clients", "5")
     save = Server.save_checkpoint
 
-    def save_and_end(self, t):
-        save(self, t)
+    def save_and_end(self, t, tables):
+        save(self, t, tables)
         if t == 4:
             raise CutOff
 

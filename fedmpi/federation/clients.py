@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 Objective = Callable[[Tensor, Tensor], Tensor]
 """What a local step descends on, from the losses of a batch and the cells of its rows."""
 
+Correction = Callable[[int, Tensor], Tensor]
+"""What is added to the gradient of each local step of the client at a place, given its drift: how
+far it is from the theta that it received. Of FedProx that is the drift itself, times a number."""
+
 BATCHES = int.from_bytes(b"batch", "big")
 
 
@@ -58,6 +62,8 @@ class Clients:
         seed: int,
     ) -> None:
         self.numbers, self.counts = numbers, counts
+        self.places = np.arange(len(numbers))
+        """Which of the clients that the rank hosts these are: all, or those of a cohort."""
         self.sizes = counts.sum(axis=1)
         self.x, self.y = rows.x, rows.y
         hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes))
@@ -82,6 +88,29 @@ class Clients:
         if self._distinct:
             self.x, self.y = self._distinct.x, self._distinct.y
             self.losses = self.losses.new_empty(len(self.y))
+
+    def among(self, cohort: np.ndarray) -> Clients | None:
+        """The clients that are in the cohort, with their rows; None if none is."""
+        places = np.flatnonzero(np.isin(self.numbers, cohort))
+        if len(places) == len(self.numbers):
+            return self
+        if not len(places):
+            return None
+        assert self._distinct is None, "rows of several clients were merged"
+        rows = [np.arange(self.ends[i] - self.sizes[i], self.ends[i]) for i in places]
+        chosen = torch.from_numpy(np.concatenate(rows)).to(self.cell.device)
+        group = self.cell[chosen] % self.counts.shape[1]
+        some = Clients(
+            self.numbers[places],
+            self.counts[places],
+            Rows(self.x[chosen], self.y[chosen], group),
+            self.model,
+            self.loss,
+            self.micro_batch,
+            self.seed,
+        )
+        some.places, some.diverged = places, self.diverged
+        return some
 
     def full_batch_step(
         self,
@@ -161,10 +190,12 @@ class Clients:
         config: Config,
         objective: Objective | None = None,
         places: Iterable[int] | None = None,
+        correction: Correction | None = None,
     ) -> Iterator[tuple[int, Tensor]]:
         """Train each hosted client from theta by minibatch SGD; yield its place and its change.
 
-        `objective` is what a step descends on: the batch's mean loss, unless it is given. The
+        `objective` is what a step descends on: the batch's mean loss, unless it is given. With a
+        `correction` each step is theta <- theta - lr (gradient + correction). The
         change is in theta's own place until the next client begins: `add` what is to be summed.
         When the last client is done, theta is as before and the sum is in the model's change.
         """
@@ -173,21 +204,27 @@ class Clients:
             self._received = torch.empty_like(theta)
         received = self._received.copy_(theta)
         for i in range(len(self.numbers)) if places is None else places:
-            self._train_locally(i, t, config, objective)
+            self._train_locally(i, t, config, objective, correction)
             yield i, theta.sub_(received)
             theta.copy_(received)
         if not torch.isfinite(self.model.change.sum()):
-            self._find_diverged(t, config, objective)
+            self._find_diverged(t, config, objective, correction)
 
     def add(self, change: Tensor, share: float) -> None:
         """Take `share` of a client's change into the sum."""
         self.model.change.add_(change, alpha=share)
 
-    def _find_diverged(self, t: int, config: Config, objective: Objective | None) -> None:
+    def _find_diverged(
+        self,
+        t: int,
+        config: Config,
+        objective: Objective | None,
+        correction: Correction | None,
+    ) -> None:
         """Train once more to see whose change is not finite: cheaper than to look every time."""
         received = self.model.theta.clone()
         for i in range(len(self.numbers)):
-            self._train_locally(i, t, config, objective)
+            self._train_locally(i, t, config, objective, correction)
             if not torch.isfinite(self.model.theta.sum()):
                 self.diverged.append(int(self.numbers[i]))
             self.model.theta.copy_(received)
@@ -235,14 +272,30 @@ class Clients:
         """How the i-th hosted client goes through its rows."""
         return batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
 
-    def _train_locally(self, i: int, t: int, config: Config, objective: Objective | None) -> None:
-        """E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
+    def _train_locally(
+        self,
+        i: int,
+        t: int,
+        config: Config,
+        objective: Objective | None,
+        correction: Correction | None = None,
+    ) -> None:
+        """Train E epochs of SGD on the rows of the i-th hosted client, in seeded random batches."""
+        theta = self.model.theta
+        received = theta.clone() if correction else theta
+
+        def step(x: Tensor, y: Tensor, cell: Tensor) -> None:
+            added = correction(i, theta - received) if correction else None
+            self._step(x, y, cell, config.lr, objective)
+            if added is not None:
+                theta.sub_(added, alpha=config.lr)
+
         rows, start = int(self.sizes[i]), int(self.ends[i] - self.sizes[i])
         mine = slice(start, start + rows)
         x, y, cell = self.x[mine], self.y[mine], self.cell[mine]
         for epoch in range(config.local_epochs):
             if rows <= config.batch_size:  # the order within a batch changes nothing but rounding
-                self._step(x, y, cell, config.lr, objective)
+                step(x, y, cell)
                 continue
             for chosen in (
                 torch.from_numpy(self._order(i, t, epoch))
@@ -251,7 +304,7 @@ class Clients:
             ):
                 cells = cell.index_select(0, chosen) if objective else cell
                 ys = y.index_select(0, chosen)
-                self._step(self._gather(x, chosen), ys, cells, config.lr, objective)
+                step(self._gather(x, chosen), ys, cells)
 
     def _step(
         self, x: Tensor, y: Tensor, cell: Tensor, lr: float, objective: Objective | None

@@ -12,6 +12,8 @@ method's: see rounds.py.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from mpi4py import MPI
 
@@ -61,9 +63,9 @@ class Exchange:
         self._lengths: list[int] | None = None
         if ranks.is_server:
             assert counts is not None and assignment is not None
-            self._group_sizes = counts.sum(axis=1)
-            self.present = self._group_sizes > 0
-            """The groups that have rows: all, until clients are lost."""
+            self._counts = counts
+            self.present = counts.sum(axis=1) > 0
+            """The groups that have rows: all, until clients are lost, or some take part alone."""
             self._cell_sizes = counts.T if width > 1 else counts.sum(axis=0)[:, None]
             self._order = np.concatenate(assignment)
             self._whole = np.empty((len(self._order), width))
@@ -87,14 +89,18 @@ class Exchange:
                 self._part[:] = losses if self.reports == "cells" else by_client
             self._sent.append(self.ranks.Igatherv(self._part, self._whole, self._lengths))
 
-    def receive_risks(self, evaluate: bool) -> np.ndarray | None:
-        """Wait, on the server, for the losses of all ranks; the risks that are reported."""
+    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None = None) -> np.ndarray | None:
+        """Wait, on the server, for the losses of all ranks; the risks that are reported.
+
+        Those of groups without rows, and of clients that are not in the cohort, are NaN.
+        """
         self._finish_sending()
         risks = None
         if evaluate or self._by_group:
-            # NaN is what it stays for a group that lost its rows.
+            sizes = self._counts.sum(axis=1) if cohort is None else self._counts[:, cohort].sum(1)
             risks = np.full(len(self._group_sums), np.nan)
-            np.divide(self._group_sums, self._group_sizes, out=risks, where=self.present)
+            self.present = sizes > 0
+            np.divide(self._group_sums, sizes, out=risks, where=self.present)
             self.group_risks = risks
         if self._by_client:
             assert self._whole is not None
@@ -102,6 +108,8 @@ class Exchange:
             sums[self._order] = self._whole
             risks = sums / np.maximum(self._cell_sizes, 1)  # an empty cell has no risk, but no rows
             risks = risks if self.reports == "cells" else risks[:, 0]
+            if cohort is not None:
+                risks[np.setdiff1d(np.arange(len(risks)), cohort)] = np.nan
             self.client_risks = risks
         return risks
 
@@ -138,6 +146,39 @@ class Exchange:
         self.model.from_mpi()
         if self.ranks.is_server:
             self.receive_weights()
+
+    def tell(self, number: float) -> float:
+        """The server's `number`, on every rank."""
+        told = np.array([number])
+        self.ranks.wait(self.ranks.Ibcast(told))
+        return float(told[0])
+
+    def gather_clients(self, part: np.ndarray) -> np.ndarray | None:
+        """Bring the rows of all clients to the server, in the order of their numbers."""
+        whole, lengths = self._whole_table(part)
+        self.ranks.wait(self.ranks.Igatherv(part, whole, lengths))
+        if whole is None:
+            return None
+        table = np.empty_like(whole, shape=(len(self._cell_sizes), *part.shape[1:]))
+        table[:] = 0  # of clients that are lost
+        table[self._order] = whole
+        return table
+
+    def scatter_clients(self, table: np.ndarray | None, part: np.ndarray) -> None:
+        """Bring its clients' rows of the server's `table` to each rank."""
+        whole, lengths = self._whole_table(part)
+        if whole is not None and table is not None:
+            whole[:] = table[self._order]
+        self.ranks.wait(self.ranks.Iscatterv(whole, lengths, part))
+
+    def _whole_table(self, part: np.ndarray) -> tuple[np.ndarray | None, list[int] | None]:
+        """Room for the rows of all clients, on the server, and how many numbers each rank has."""
+        if self._lengths is None:
+            return None, None
+        width = self._part.shape[1]
+        size = math.prod(part.shape[1:])
+        lengths = [length // width * size for length in self._lengths]
+        return np.empty((len(self._order), *part.shape[1:]), dtype=part.dtype), lengths
 
     def _finish_sending(self) -> None:
         for request in self._sent:

@@ -58,6 +58,8 @@ class SurvivingTraining(Training):
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
         self._theta.copy_(self.model.theta)
+        beside = [*self.method.shared.values(), *self.method.of_clients.values()]
+        before = [value.clone() for value in beside]
         state = {}
         if self.server:
             state = {name: np.array(value) for name, value in self.method.state().items()}
@@ -70,6 +72,8 @@ class SurvivingTraining(Training):
 
         def again(lost: list[int]) -> None:
             self.model.theta.copy_(self._theta)
+            for value, old in zip(beside, before, strict=True):
+                value.copy_(old)
             self.method.restore(state)
             self._lose(lost, t)
 
@@ -80,6 +84,14 @@ class SurvivingTraining(Training):
             lambda: Training.stop(self, t), lambda lost: self._lose(lost, t + 1)
         )
 
+    def save_if_due(self, t: int) -> None:
+        if not self.method.of_clients:  # nobody has to talk
+            Training.save_if_due(self, t)
+            return
+        self.survivors.together(
+            lambda: Training.save_if_due(self, t), lambda lost: self._lose(lost, t + 1)
+        )
+
     def end_rounds(self) -> None:
         self.survivors.together(
             lambda: self.exchange.receive_weights(), lambda lost: self._lose(lost, self.rounds + 1)
@@ -88,7 +100,7 @@ class SurvivingTraining(Training):
     def _lose(self, lost: list[int], t: int) -> None:
         """Leave to MPI what it may still write to, and begin round `t` without these ranks."""
         keep((self.exchange, self.model.buffer, self.model.sums))
-        self.model.new_sums(len(self.model.scalars))
+        self.model.new_sums()
         if self.clients:
             self.clients.diverged.clear()
         self.exchange, self.total_rows = self.go_on_without(lost, t)

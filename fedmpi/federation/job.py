@@ -17,7 +17,7 @@ from fedmpi.federation.clients import Clients, Rows
 from fedmpi.federation.evaluation import Scores, evaluate
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.rounds import Training
-from fedmpi.models.flat import FlatModel, Sums
+from fedmpi.models.flat import FlatModel, Sums, sums_length
 from fedmpi.models.losses import LOSSES
 from fedmpi.mpi import signals
 from fedmpi.mpi.allreduce import Flat, Hierarchical, hierarchical, room, seconds_of_a_sum
@@ -186,10 +186,13 @@ class Job:
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
         # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
         scalars, scale = self.method.scalars + 1, self.prepared.scale
-        shared = self._shared_sums(sum(p.numel() for p in module.parameters()) + scalars)
+        size, vectors = sum(p.numel() for p in module.parameters()), self.method.vectors
+        shared = self._shared_sums(sums_length(size, vectors, scalars))
         buffer = shared.buffer if shared else None
         sums: Sums | None = "device" if c.cuda_aware else None
-        self.model = FlatModel(module, self.dtype, self.device, scalars, scale, buffer, sums)
+        self.model = FlatModel(
+            module, self.dtype, self.device, scalars, scale, buffer, sums, vectors
+        )
         self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
         if len(self.my_clients):
@@ -199,8 +202,13 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
-            if not c.local_epochs:
+            if not c.local_epochs and not self.method.has_cohorts():
                 self.clients.merge_equal_rows()
+        self.method.shared = self.method.shared_state(self.model)
+        self.method.of_clients = {
+            name: first.expand(len(self.my_clients), *first.shape).clone()
+            for name, first in self.method.client_state(self.model).items()
+        }
         self.exchange = self._exchange()
         if self.desk:
             self.server = self.desk.sit_down(self.model, self.exchange)
@@ -279,16 +287,27 @@ class Job:
 
         places = self.ranks.gather(here(self.ranks.host, self.device))
         done = self._on_desk(start)
-        self._bcast_theta()
+        for vector in (self.model.theta, *self.method.shared.values()):
+            self._bcast(vector)
+        if done:
+            self._give_client_state()
         return done
 
-    def _bcast_theta(self) -> None:
-        """The server's theta, on every rank."""
-        theta = self.model.theta.detach().cpu().numpy()
+    def _bcast(self, vector: torch.Tensor) -> None:
+        """Copy the server's `vector` to every rank's."""
+        values = vector.detach().cpu().numpy()
         if self.survivors:
-            theta = theta.copy()  # a message that a death cut off may still be written
-        self.ranks.wait(self.ranks.Ibcast(theta))
-        self.model.theta.copy_(torch.from_numpy(theta))
+            values = values.copy()  # a message that a death cut off may still be written
+        self.ranks.wait(self.ranks.Ibcast(values))
+        vector.copy_(torch.from_numpy(values))
+
+    def _give_client_state(self) -> None:
+        """Bring the state that the checkpoint has of each client to the rank that hosts it now."""
+        for name, state in self.method.of_clients.items():
+            part = np.empty(state.shape, dtype=state.detach().cpu().numpy().dtype)
+            table = self.server.client_tables[name] if self.server else None
+            self.exchange.scatter_clients(table, part)
+            state.copy_(torch.from_numpy(part))
 
     def finish(self, training: Training) -> dict | None:
         """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
@@ -318,7 +337,7 @@ class Job:
         last = self._score(rows)
         if self.server:
             self.model.theta.copy_(self.server.theta_mean)
-        self._bcast_theta()
+        self._bcast(self.model.theta)
         mean = self._score(rows)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return last, mean, self.ranks.gather((bytes_per_round, rss))

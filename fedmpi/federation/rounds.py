@@ -56,8 +56,10 @@ class Training:
             split = self.whole_round(t, evaluate)
             if self.server:
                 self.server.end_round(t, split)
-            if self.exchange.asked_to_stop and t < self.rounds:
-                self.stop(t)
+            if t < self.rounds:
+                if self.exchange.asked_to_stop:
+                    self.stop(t)
+                self.save_if_due(t)
         self.end_rounds()
         if not torch.isfinite(self.model.theta.sum()):
             if self.server:
@@ -82,18 +84,22 @@ class Training:
         """Do one round of Algorithm 1; the exchange overlaps with the clients' passes."""
         began, waited = time.perf_counter(), self.ranks.seconds_waited
         self.t = t
+        cohort = self.method.cohort(t)
+        clients = (
+            self.clients.among(cohort) if self.clients and cohort is not None else self.clients
+        )
         now = Round(
             t,
             evaluate,
             self.total_rows,
-            report=lambda losses: self.report(losses, evaluate),
-            weights=self.exchange.receive_weights,
+            report=lambda losses: self.report(self.of_all(losses, clients), evaluate, cohort),
+            weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
         )
         self.model.sums.zero_()
-        if self.clients:
-            self.method.client_round(self.clients, now)  # theta_k - theta, weighted, into the sum
+        if clients:
+            self.method.client_round(clients, now)  # theta_k - theta, weighted, into the sum
         else:
-            self.report(None, evaluate)
+            self.report(self.of_all(None, None), evaluate, cohort)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
         # NaN tells all ranks of a run that has diverged, 1 of a signal, in the sum that all share.
@@ -101,27 +107,43 @@ class Training:
         self.check_finite(t)
         self.method.apply(self.model)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
 
-    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
+    def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
         """Send the losses at theta. The server steps the adversary, and sends its weights."""
         self.exchange.send_losses(losses, evaluate)
         if self.server:
-            risks = self.exchange.receive_risks(evaluate)  # r_a, or those of clients or cells
-            self.diverged = not self.all_finite(risks)
+            risks = self.exchange.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
+            self.diverged = not self.all_finite(risks, cohort)
             if self.method.reports and not self.diverged:
                 assert risks is not None
                 self.method.update_weights(risks)  # mu <- project(mu + lr_mu * r)
         if self.method.reports:
             self.send_weights()  # w = mu / rho
 
+    def of_all(self, losses: np.ndarray | None, some: Clients | None) -> np.ndarray | None:
+        """The losses of all clients that this rank hosts, from those of `some`: 0 of the others."""
+        if self.clients is None or self.clients is some:
+            return losses
+        whole = np.zeros(self.clients.counts.shape)
+        if some:
+            whole[some.places] = losses
+        return whole
+
+    def of_some(self, weights: np.ndarray, some: Clients | None) -> np.ndarray:
+        """The weights of `some` of the clients that this rank hosts, if weights are of clients."""
+        one_each = self.method.reports in ("clients", "cells") and some is not self.clients
+        return weights[some.places] if some and one_each else weights
+
     def send_weights(self) -> None:
         self.exchange.send_weights(self.method.weights() if self.server else None)
 
-    def all_finite(self, risks: np.ndarray | None) -> bool:
-        """Whether these risks are finite, but of groups that have lost all their rows."""
+    def all_finite(self, risks: np.ndarray | None, cohort: np.ndarray | None) -> bool:
+        """Whether all risks that there can be are finite."""
         if risks is None:
             return True
         if risks is self.exchange.group_risks:
             risks = risks[self.exchange.present]
+        elif cohort is not None:
+            risks = risks[cohort]
         return bool(np.isfinite(risks).all())
 
     def check_finite(self, t: int) -> None:
@@ -141,11 +163,10 @@ class Training:
         if clients:
             return f"the model of client {clients[0]}"
         of_groups, of_clients = self.exchange.group_risks, self.exchange.client_risks
-        if not self.all_finite(of_groups):
-            assert of_groups is not None
+        if of_groups is not None and not self.all_finite(of_groups, None):
             bad = self.exchange.present & ~np.isfinite(of_groups)
             return f"the risk of group {self.groups[int(np.argmax(bad))]!r}"
-        if not np.isfinite(of_clients).all():
+        if len(of_clients) and not self.all_finite(of_clients, self.method.cohort(self.t)):
             client = int(np.argwhere(~np.isfinite(of_clients))[0][0])
             return f"the risk of client {client}"
         return "the sum of the clients' changes"
@@ -158,8 +179,27 @@ class Training:
     def stop(self, t: int) -> None:
         """End the run at a checkpoint, on all ranks: one of them was asked to stop."""
         self.exchange.receive_weights()
-        save = self.server.stop if self.server else None
-        raise Stopped(self.ranks.on_server(lambda: save(t) if save else ""))
+        tables, save = self.client_tables(), self.server.stop if self.server else None
+        raise Stopped(self.ranks.on_server(lambda: save(t, tables) if save else ""))
+
+    def save_if_due(self, t: int) -> None:
+        """Write a checkpoint after round `t`, if it is time; the server's clock says so."""
+        due = bool(self.server and self.server.schedule.due(t))
+        if self.method.of_clients:  # which all ranks have to send, and nothing else
+            due = bool(self.exchange.tell(float(due)))
+        if due:
+            tables = self.client_tables()
+            if self.server:
+                self.server.save_checkpoint(t, tables)
+
+    def client_tables(self) -> dict[str, np.ndarray]:
+        """The state of all clients, a row each, on the server."""
+        tables = {}
+        for name, part in self.method.of_clients.items():
+            table = self.exchange.gather_clients(part.detach().cpu().contiguous().numpy())
+            if table is not None:
+                tables[name] = table
+        return tables
 
     def look_at_ranks(self, t: int) -> tuple[float, float] | None:
         """Check that every rank has the server's theta; on the server, the split of the time.

@@ -58,6 +58,8 @@ class Server:
         self.measured: dict[str, float] = {}
         """What was measured or chosen at the start: kept in config.json and in checkpoints."""
         self.seconds_before = 0.0
+        self.client_tables: dict[str, np.ndarray] = {}
+        """The state of all clients, a row each, as the checkpoint has it that is resumed."""
         self.lost: list[dict] = [] if lost is None else lost
         """The client ranks that the run went on without (failures.py)."""
 
@@ -81,9 +83,6 @@ class Server:
             self.add_row(t, *split)
         risks = self.exchange.group_risks
         self.progress.update(t, self.groups, risks)
-        stops = self.exchange.asked_to_stop  # and then there will be one
-        if t < self.config.rounds and not stops and self.schedule.due(t):
-            self.save_checkpoint(t)
 
     def add_row(self, t: int, mean_compute: float, longest_compute: float) -> None:
         """One row of history.csv; the time split is per round, over the rounds since the last row.
@@ -154,7 +153,7 @@ class Server:
             weights = table[:, 1:].reshape(-1, *shape)
             self.folder.write_npz("weights.npz", round=table[:, 0].astype(int), weights=weights)
 
-    def save_checkpoint(self, t: int) -> None:
+    def save_checkpoint(self, t: int, client_tables: dict[str, np.ndarray]) -> None:
         """Write all that the rest of the run depends on."""
         began = time.perf_counter()
         self.keep_history()
@@ -164,6 +163,8 @@ class Server:
             "theta": self.model.theta.detach().cpu(),
             "theta_mean": self.theta_mean,
             "method": {k: torch.from_numpy(np.array(v)) for k, v in self.method.state().items()},
+            "shared": {k: v.detach().cpu() for k, v in self.method.shared.items()},
+            "of_clients": {k: torch.from_numpy(v) for k, v in client_tables.items()},
             "history": self.history.mark(),
             "client_weights": self.client_weights.mark(),
             IDENTITY: json.dumps(self.identity),
@@ -192,6 +193,9 @@ class Server:
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
+        for name, value in self.method.shared.items():
+            value.copy_(state["shared"][name])
+        self.client_tables = {k: state["of_clients"][k].numpy() for k in self.method.of_clients}
         self.seconds_before = float(state["seconds"])
         self.measured = self.folder.read_json("config.json").get("measured", {})
         self.measured |= state["measured"]
@@ -204,10 +208,10 @@ class Server:
                 )
         return state["round"]
 
-    def stop(self, t: int) -> str:
+    def stop(self, t: int, client_tables: dict[str, np.ndarray]) -> str:
         """Save round `t`, because a signal asked to; the line that says how to go on."""
         self.progress.close()
-        self.save_checkpoint(t)
+        self.save_checkpoint(t, client_tables)
         signal = signals.asked()
         by = signal.name if signal else "a signal to another rank"
         how = launcher.resumed(launcher.command_line(self.exchange.ranks.size))

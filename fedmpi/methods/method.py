@@ -11,6 +11,8 @@ import numpy as np
 from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedmpi.federation.clients import Clients
     from fedmpi.models.flat import FlatModel
     from fedmpi.run.config import Config
@@ -63,7 +65,10 @@ class Method:
     """Whether the weights that answer a report are for the next round, or for this one."""
 
     scalars: ClassVar[int] = 0
-    """How many numbers are summed over the clients beside the change of theta."""
+    """How many numbers are summed over the clients beside the change of theta: model.scalars."""
+
+    vectors: ClassVar[int] = 0
+    """How many vectors of theta's length are summed beside the change: model.vectors."""
 
     averages_theta: ClassVar[bool] = False
     """Whether the model is the mean of theta over the rounds, or the last theta."""
@@ -74,8 +79,15 @@ class Method:
     single_client: ClassVar[bool] = False
     """Whether one client holds all rows, whatever the setting."""
 
+    shared: dict[str, Tensor]
+    """What `shared_state` gave, as it is now."""
+
+    of_clients: dict[str, Tensor]
+    """What `client_state` gave, as it is now: a row for each client that the rank hosts."""
+
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.shared, self.of_clients = {}, {}
 
     @classmethod
     def option(cls, name: str) -> Option | None:
@@ -128,11 +140,41 @@ class Method:
         anew = {name: np.array(value) for name, value in self.state().items()}
         self.restore({name: among_the_rest(before[name], anew[name]) for name in before})
 
+    # State beside theta and the server's weights.
+
+    def shared_state(self, model: FlatModel) -> dict[str, Tensor]:
+        """The first value of what every rank has, and `apply` changes alike on all of them.
+
+        A server optimizer's momentum is such a state. It comes from the server with theta, is kept
+        in checkpoints, and goes back with theta when a round is done again after a death.
+        """
+        return {}
+
+    def client_state(self, model: FlatModel) -> dict[str, Tensor]:
+        """The first value of what a client keeps from round to round: a control variate.
+
+        It lives on the client's rank, in `of_clients`. The server sees it when it writes a
+        checkpoint, from which it goes to whichever rank hosts the client then.
+        """
+        return {}
+
+    def cohort(self, t: int) -> np.ndarray | None:
+        """The numbers of the clients that take part in round `t`; None if all do.
+
+        It is asked on every rank, and must be the same on all: take it from the seed and `t`.
+        """
+        return None
+
+    @classmethod
+    def has_cohorts(cls) -> bool:
+        return cls.cohort is not Method.cohort
+
     # The clients' part.
 
     def client_round(self, clients: Clients, now: Round) -> None:
         """Report the losses at theta, and leave this rank's share of the sum in the change.
 
+        `clients` are those of the round's cohort; `clients.places` are their rows in `of_clients`.
         `now.report` is called once, in every round of a method that `reports`, and otherwise where
         `now.evaluate` is set: the server counts on it.
         """

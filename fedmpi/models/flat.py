@@ -15,12 +15,18 @@ Sums = Literal["host", "staged", "device"]
 what is on the device, or on the device itself, which takes an MPI that can (--cuda-aware)."""
 
 
+def sums_length(size: int, vectors: int, scalars: int) -> int:
+    """How many numbers a round sums, of a theta of `size`."""
+    return size * (1 + vectors) + scalars
+
+
 class FlatModel:
     """theta, ONE contiguous vector that the module's parameters are views of.
 
-    `change` is what a rank adds to the round's sum, followed by a few scalars that are summed with
-    it. A backward pass adds to where the Allreduce reads (`add_gradient`), so a round of one-step
-    clients allocates nothing of theta's size.
+    `change` is what a rank adds to the round's sum, followed by the `vectors` of theta's length and
+    the few `scalars` that are summed with it, if a method has some. A backward pass adds to where
+    the Allreduce reads (`add_gradient`), so a round of one-step clients allocates nothing of that
+    length.
     """
 
     buffer: Any
@@ -35,11 +41,12 @@ class FlatModel:
         scale: dict[str, list[float]] | None = None,
         buffer: np.ndarray | None = None,
         sums: Sums | None = None,
+        vectors: int = 0,
     ) -> None:
         """Take over the parameters of `module` as theta.
 
-        `buffer` is host memory for the sums of theta and the scalars, if it matters where the sums
-        are. `sums` says how MPI comes to the sums. By default these are in host memory if `device`
+        `buffer` is host memory for the sums, of `sums_length`, if it matters where the sums are.
+        `sums` says how MPI comes to the sums. By default these are in host memory if `device`
         is the CPU, and staged if it is another.
         """
         self.module = module.to(device=device, dtype=dtype)
@@ -59,13 +66,15 @@ class FlatModel:
             theta.copy_(p.data)
             p.data = theta
         self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
-        self.new_sums(scalars, buffer)
+        self._beside = vectors, scalars
+        self.new_sums(buffer)
         self._into_theta = [p.data for p in parameters]
         self._dense = Dense(layers) if layers else None
 
-    def new_sums(self, scalars: int, buffer: np.ndarray | None = None) -> None:
-        """Use other memory for the change of theta and the scalars: `buffer`, on the host."""
-        length, kind = self.size + scalars, self._sums_kind
+    def new_sums(self, buffer: np.ndarray | None = None) -> None:
+        """Take other memory for the change and what is summed beside it: `buffer`, on the host."""
+        vectors, scalars = self._beside
+        length, kind = sums_length(self.size, vectors, scalars), self._sums_kind
         if kind == "device":
             self.sums = self.buffer = self.theta.new_zeros(length)
         else:
@@ -76,7 +85,9 @@ class FlatModel:
             self.buffer = buffer
             self._host_sums = torch.from_numpy(buffer)
             self.sums = self._host_sums if kind == "host" else self.theta.new_zeros(length)
-        self.change, self.scalars = self.sums[: self.size], self.sums[self.size :]
+        self.change = self.sums[: self.size]
+        self.vectors = self.sums[self.size : length - scalars].view(vectors, self.size)
+        self.scalars = self.sums[length - scalars :]
         self.into_change = self._cut(self.change)
         """The change, in the shapes of the parameters."""
         for p, change in zip(self._parameters, self.into_change, strict=True):

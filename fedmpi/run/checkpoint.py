@@ -180,7 +180,11 @@ def well_formed(state: dict) -> bool:
             for rank in _losses(state)
             for number in (rank["last_round"], *rank["clients"])
         )
-        and all(isinstance(value, torch.Tensor) for value in state["method"].values())
+        and all(
+            isinstance(value, torch.Tensor)
+            for name in ("method", "shared", "of_clients")
+            for value in state.get(name, {}).values()  # the last two are newer than the first
+        )
         and all(isinstance(value, number) for value in state["measured"].values())
         and all(
             isinstance(state[journal][name], int)

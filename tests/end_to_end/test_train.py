@@ -132,8 +132,8 @@ def saves_then_dies():
 
     save = fedmpi.federation.server.Server.save_checkpoint
 
-    def save_then_die(self, t):
-        save(self, t)
+    def save_then_die(self, t, tables):
+        save(self, t, tables)
         raise KeyError
 
     return save_then_die

@@ -56,7 +56,7 @@ def test_the_sum_is_that_of_clients_one_by_one(hidden, shape, loss, epochs, batc
     start = ours.model.theta.clone()
     for t in (7, 8):
         squares = np.full(len(SIZES), np.nan)
-        ours.model.new_sums(1)  # as after a loss of ranks: other memory
+        ours.model.new_sums()  # as after a loss of ranks: other memory
         ours.add_local_changes(t, config, lambda: SHARES, squares)
         expected, norms = one_by_one(theirs, config, t)
         assert expected.abs().max() > 1e-3

@@ -117,8 +117,8 @@ def test_a_stranger_in_the_place_of_the_newest_is_named_and_the_previous_offered
     save = Server.save_checkpoint
     with pytest.MonkeyPatch.context() as patch, pytest.raises(CutOff):
 
-        def once(self, t):
-            save(self, t)
+        def once(self, t, tables):
+            save(self, t, tables)
             raise CutOff
 
         patch.setattr(Server, "save_checkpoint", once)
