@@ -38,7 +38,6 @@ METHODS = (
 EXTRA = {"synthetic": ("qfedavg,q=5",)}
 """What the paper's table of a dataset has beside these."""
 LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
-SETTINGS = ("ESG", "SSG", "PSG")
 DEFAULT_CLIENTS = 40
 TABLES_EVERY = 60.0
 QUICK_ROWS = 4000
@@ -190,6 +189,7 @@ def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
     from fedmpi import data as datasets
     from fedmpi.data.options import options_from
     from fedmpi.data.prepare import prepare
+    from fedmpi.reproduce.statistics import SETTINGS
 
     dataset = datasets.find(a.dataset)
     if dataset.groups:

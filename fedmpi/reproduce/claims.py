@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from fedmpi.reproduce.paper import CLIENTS
-from fedmpi.reproduce.statistics import Cell, Figures, Run
+from fedmpi.reproduce.statistics import HETEROGENEITY, Figures, Mean, Run
 
 LEAST = 0.01
 SLACK = 1e-9
 """For figures of three digits whose difference is .01 but for rounding."""
 PASS, FAIL, OPEN = "pass", "fail", "not decided here"
-HETEROGENEITY = ("ESG", "PSG", "SSG")
-"""From shards that are alike to shards of one group."""
 
 
-def allowed(a: Cell, b: Cell) -> float:
+def allowed(a: Mean, b: Mean) -> float:
     """How much two equal figures may differ."""
     return max(LEAST, 2 * max(a.std or 0.0, b.std or 0.0)) + SLACK
 
@@ -41,7 +39,7 @@ class Claim:
         self,
         what: str,
         names: tuple[str, str],
-        cells: tuple[Cell | None, Cell | None],
+        cells: tuple[Mean | None, Mean | None],
         holds: Callable[[float, float], bool],
     ) -> None:
         """Check `holds(a - b, what they may differ by)`; open if one of the two is missing."""
@@ -77,7 +75,7 @@ class Claim:
         }
 
 
-def show(cell: Cell) -> str:
+def show(cell: Mean) -> str:
     """A figure for people."""
     return f"{cell.mean:.3f}" + (f"±{cell.std:.3f}" if cell.std is not None else "")
 
@@ -103,7 +101,7 @@ def decide(figures: Figures) -> list[Claim]:
     return claims
 
 
-def _worst(figures: Figures, run: Run | None, kind: str = "risk") -> Cell | None:
+def _worst(figures: Figures, run: Run | None, kind: str = "risk") -> Mean | None:
     return figures.get(kind, run, "worst")
 
 

@@ -1,21 +1,127 @@
-"""The figures of many runs, by what was run and over the seeds; ours, or the paper's."""
+"""Numbers of many runs: how a run is named and ordered, and its means over the seeds.
+
+Tables, claims and the report all take their names, orders and means from here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmpi.data.partition import SETTINGS as HETEROGENEITY
 from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.reproduce import paper
 from fedmpi.run.record import Record
 
+METHODS = {
+    "afl": "AFL",
+    "fedavg": "FedAvg",
+    "qfedavg": "q-FedAvg",
+    "term": "TERM",
+    "fedminmax": "FedMinMax",
+    "localfedminmax": "LocalFedMinMax",
+    "centralized": "Centralized",
+}
+"""Titles of the methods, in the order of the paper's tables, which figures have, too."""
+
+DATASETS = {
+    "synthetic": "Synthetic",
+    "adult": "Adult",
+    "acs-employment": "ACS Employment",
+    "acs-race": "ACS Employment by race",
+    "fashionmnist": "FashionMNIST",
+    "cifar10": "CIFAR-10",
+}
+"""Titles of the datasets, in the order of the page's sections."""
+
+OPTIONS = {
+    "clients": "{} clients",
+    "model": "{}",
+    "loss": "{}",
+    "rounds": "{} rounds",
+    "lr": "η = {}",
+    "lr_mu": "η_μ = {}",
+    "epsilon": "ε = {}",
+    "adversary": "{}",
+    "local_epochs": "E = {}",
+    "batch_size": "batch {}",
+    "q": "q = {}",
+    "tilt": "t = {}",
+    "tilt_level": "{} tilt",
+    "skew": "skew {}",
+    "limit_train": "{} training rows",
+    "limit_test": "{} test rows",
+    "rows": "{} rows",
+    "states": "states {}",
+    "dtype": "{}",
+}
+"""What may differ between runs of one method, as it is said beside the method's title."""
+
 SETTINGS = ("ESG", "SSG", "PSG")
-"""In the order of the paper's tables."""
-ORDER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
+"""The order of the paper's tables, and so of ours.
+
+Figures and claims have HETEROGENEITY instead, from shards that are alike to shards of one group:
+there the eye follows a trend from left to right.
+"""
 SUMMARY = ("worst", "best", "average")
+OF_GROUP = ("risk", "accuracy", "weight")
+COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
+
+
+def method_title(name: str) -> str:
+    """Title of a method; for a class of the user's own, its name."""
+    return METHODS.get(name, name.rpartition(":")[2])
+
+
+def dataset_title(name: str) -> str:
+    """Title of a dataset; for a file of the user's own, its name."""
+    return DATASETS.get(name) or (Path(name[4:]).name if name.startswith("csv:") else name)
+
+
+def option_names() -> tuple[str, ...]:
+    """Names of the options that may tell runs of one method apart."""
+    return tuple(OPTIONS)
+
+
+def option_label(name: str, value: Any) -> str:
+    """Words for an option's value, as in "q = 5"; none if the option was not given."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = "+".join(map(str, value))
+    text = f"{value:,}" if isinstance(value, int) else value
+    return OPTIONS[name].format(f"{text:g}" if isinstance(text, float) else text)
+
+
+def label(method: str, details: Iterable[str] = ()) -> str:
+    """Name of a run for people: the method's title, and in brackets what tells the run apart."""
+    told = ", ".join(filter(None, details))
+    return f"{method_title(method)} ({told})" if told else method_title(method)
+
+
+def method_order(name: str) -> tuple:
+    """Sort key of a method; methods of the user's own come last."""
+    return _place(METHODS, name)
+
+
+def dataset_order(name: str) -> tuple:
+    """Sort key of a dataset; files of the user's own come last."""
+    return _place(DATASETS, name)
+
+
+def setting_order(name: str) -> tuple:
+    """Sort key of a setting in figures."""
+    return _place(HETEROGENEITY, name)
+
+
+def _place(known: Iterable[str], name: str) -> tuple[int, str]:
+    names = list(known)
+    return names.index(name) if name in names else len(names), name
 
 
 class Run(NamedTuple):
@@ -25,17 +131,21 @@ class Run(NamedTuple):
     setting: str
     method: str
     parameter: str
+    """The method's own parameter as the paper's tables have it, as in "q=5.0"."""
 
     @property
     def order(self) -> tuple:
-        """Of the paper's tables; centralized last."""
-        single = not self.setting
-        setting = SETTINGS.index(self.setting) if self.setting in SETTINGS else len(SETTINGS)
-        method = ORDER.index(self.method) if self.method in ORDER else len(ORDER)
-        return single, setting, method, self.method, self.parameter, self.clients
+        """Sort key of the paper's tables; centralized last."""
+        place = _place(SETTINGS, self.setting)
+        return not self.setting, place, method_order(self.method), self.parameter, self.clients
+
+    @property
+    def label(self) -> str:
+        """Name of the run in tables."""
+        return label(self.method, [self.parameter])
 
 
-class Cell(NamedTuple):
+class Mean(NamedTuple):
     """A mean over seeds; the sample standard deviation is None for one seed, or none printed."""
 
     mean: float
@@ -43,18 +153,23 @@ class Cell(NamedTuple):
     runs: int
 
 
+Means = dict[tuple[str, str], Mean]
+"""Means of one Run by kind ("risk", "accuracy", "weight", a rate, a cost) and column (a group,
+"worst", "best", "average", a value of the attribute, or nothing)."""
+
+
 @dataclass
 class Figures:
     """Means by kind ("risk", "accuracy", "weight", a rate), run, and group or other column."""
 
     groups: tuple[str, ...]
-    cells: dict[tuple[str, Run, str], Cell] = field(default_factory=dict)
+    cells: dict[tuple[str, Run, str], Mean] = field(default_factory=dict)
     priors: dict[str, float] = field(default_factory=dict)
     failures: dict[Run, list[str]] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[Run]:
-        """All that have figures or have failed, in the order of the paper."""
+        """All runs that have figures or have failed, in the order of the paper."""
         found = {run for _, run, _ in self.cells} | set(self.failures)
         return sorted(found, key=lambda run: run.order)
 
@@ -64,7 +179,8 @@ class Figures:
         numbers = {run.clients for run in self.runs if run.setting}
         return paper.CLIENTS if paper.CLIENTS in numbers or not numbers else max(numbers)
 
-    def get(self, kind: str, run: Run | None, column: str) -> Cell | None:
+    def get(self, kind: str, run: Run | None, column: str) -> Mean | None:
+        """The mean in this cell, if there is one."""
         return self.cells.get((kind, run, column)) if run else None
 
     def find(self, method: str, setting: str, clients: int | None = None) -> Run | None:
@@ -77,73 +193,105 @@ class Figures:
         return None
 
 
-def run_of(config: dict) -> Run:
+def run_of(config: Mapping[str, Any]) -> Run:
     """What a run's config.json says was run."""
-    parameter = ""
-    if config["method"] == "qfedavg":
+    method, parameter = config["method"], ""
+    if method == "qfedavg":
         parameter = f"q={float(config['q'])}"
-    elif config["method"] == "term":
-        level = ", rows" if config["tilt_level"] == "sample" else ""
+    elif method == "term":
+        level = ", rows" if config.get("tilt_level") == "sample" else ""
         parameter = f"t={float(config['tilt'])}{level}"
-    if config["method"] == "centralized":
-        return Run(0, "", config["method"], parameter)
-    return Run(config["clients"], config["setting"], config["method"], parameter)
+    if method == "centralized":
+        return Run(0, "", method, parameter)
+    return Run(config["clients"], config.get("setting") or "", method, parameter)
 
 
-def over(numbers: Iterable[float | None]) -> Cell | None:
-    """The mean and the deviation of what there is."""
-    known = np.array([x for x in numbers if x is not None])
+def number(value: Any) -> float | None:
+    """`value` if it is a finite number, else None."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if known and math.isfinite(value) else None
+
+
+def over(numbers: Iterable[float | None]) -> Mean | None:
+    """Mean and deviation of the numbers that are known; None if none is."""
+    known = np.array([x for x in numbers if number(x) is not None], dtype=float)
     if not len(known):
         return None
-    return Cell(
+    return Mean(
         float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known)
     )
 
 
-def figures_of(records: list[Record], failures: list[tuple[Run, str]] = ()) -> Figures:  # type: ignore[assignment]
+def means_of(records: Sequence[Record]) -> Means:
+    """Means of the runs of one Run over their seeds.
+
+    A record of a grid file may know means instead of its own numbers (see gridfile): these stand
+    where the numbers of the runs are fewer.
+    """
+    means = dict(given) if (given := getattr(records[0], "means", None)) else {}
+    for kind, column, numbers in _columns([record.result for record in records]):
+        mean = over(numbers)
+        if mean and mean.runs >= means.get((kind, column), mean).runs:
+            means[kind, column] = mean
+    return means
+
+
+def _columns(results: list[dict]) -> Iterable[tuple[str, str, list]]:
+    """Yield (kind, column, a number for each seed) of all that a table or a figure may show."""
+    for name in dict.fromkeys(name for result in results for name in result["groups"]):
+        of_group = [result["groups"].get(name, {}) for result in results]
+        for kind in OF_GROUP:
+            yield kind, name, [values.get(kind) for values in of_group]
+    for column in SUMMARY:
+        for kind in ("risk", "accuracy"):
+            yield kind, column, [result.get(f"{column}_{kind}") for result in results]
+    for cost in COSTS:
+        yield cost, "", [result.get(cost) for result in results]
+    fairness = [f for result in results if isinstance(f := result.get("fairness"), dict)]
+    by_value = [f["values"] for f in fairness if isinstance(f.get("values"), dict)]
+    for value in dict.fromkeys(value for values in by_value for value in values):
+        for rate in RATES:
+            yield rate, value, [values.get(value, {}).get(rate) for values in by_value]
+    for difference in DIFFERENCES:
+        yield difference, "", [f.get(difference) for f in fairness]
+
+
+def priors_of(results: Sequence[dict]) -> dict[str, float]:
+    """Shares of the groups in the training rows, averaged over the runs that know their rows."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        rows = {name: values.get("n_train") for name, values in result["groups"].items()}
+        if None in rows.values() or not sum(rows.values()):
+            continue
+        for name, count in rows.items():
+            shares.setdefault(name, []).append(count / sum(rows.values()))
+    return {name: float(np.mean(found)) for name, found in shares.items()}
+
+
+def shared_notes(records: Sequence[Record]) -> list[str]:
+    """Notes that every run has: that the rows are those of one state, for one."""
+    noted = [record.config.get("notes") or [] for record in records]
+    first, others = (noted[0], noted[1:]) if noted else ([], [])
+    return [f"{n}." for n in dict.fromkeys(first) if all(n in notes for notes in others)]
+
+
+def figures_of(records: list[Record], failures: Sequence[tuple[Run, str]] = ()) -> Figures:
     """The figures of finished runs, and of which there are none because they failed."""
     groups = tuple(dict.fromkeys(name for r in records for name in r.result["groups"]))
-    figures = Figures(groups)
+    figures = Figures(groups, priors=priors_of([record.result for record in records]))
     for run, why in failures:
         figures.failures.setdefault(run, []).append(why)
-    by_run: dict[Run, list[dict]] = {}
+    by_run: dict[Run, list[Record]] = {}
     for record in records:
-        by_run.setdefault(run_of(record.config), []).append(record.result)
-    for run, results in by_run.items():
-        for column, kind, numbers in _columns(groups, results):
-            cell = over(numbers)
-            if cell:
-                figures.cells[kind, run, column] = cell
-    for name in groups:
-        prior = over(_prior(record.result, name) for record in records)
-        figures.priors[name] = prior.mean if prior else 0.0
+        by_run.setdefault(run_of(record.config), []).append(record)
+    for run, found in by_run.items():
+        for (kind, column), mean in means_of(found).items():
+            figures.cells[kind, run, column] = mean
     return figures
 
 
-def _prior(result: dict, name: str) -> float | None:
-    rows = {group: values["n_train"] for group, values in result["groups"].items()}
-    return rows[name] / sum(rows.values()) if name in rows else None
-
-
-def _columns(groups: tuple[str, ...], results: list[dict]) -> Iterable[tuple[str, str, list]]:
-    """(column, kind, a number for each seed) of all that a table may show."""
-    for name in groups:
-        of_group = [result["groups"].get(name, {}) for result in results]
-        for kind in ("risk", "accuracy", "weight"):
-            yield name, kind, [values.get(kind) for values in of_group]
-    for column in SUMMARY:
-        for kind in ("risk", "accuracy"):
-            yield column, kind, [result[f"{column}_{kind}"] for result in results]
-    fairness = [result["fairness"] for result in results if result.get("fairness")]
-    for value in dict.fromkeys(value for f in fairness for value in f["values"]):
-        for rate in RATES:
-            yield value, rate, [f["values"].get(value, {}).get(rate) for f in fairness]
-    for difference in DIFFERENCES:
-        yield "", difference, [f[difference] for f in fairness]
-
-
 def figures_of_paper(dataset: str) -> Figures | None:
-    """What the paper prints for a dataset, as figures of the same kind; None if nothing.
+    """Figures of the same kind from what the paper prints for a dataset; None if nothing.
 
     The worst group is the one with the highest printed mean, with its deviation: the paper prints
     no worst over runs but for the synthetic data, whose groups it calls worst and best.
@@ -156,7 +304,7 @@ def figures_of_paper(dataset: str) -> Figures | None:
     for kind, numbers in found.items():
         for p in numbers:
             run = Run(p.clients if p.setting else 0, p.setting, p.method, p.parameter)
-            cell = Cell(p.mean, p.std, 3)
+            cell = Mean(p.mean, p.std, 3)
             figures.cells.setdefault((kind, run, p.group), cell)
     for run in figures.runs:
         risks = [figures.cells["risk", run, name] for name in figures.groups]
@@ -178,4 +326,4 @@ PRIORS = {
     name: {p.group: 0.1 for p in paper.printed("weight") if p.dataset == name}
     for name in ("fashionmnist", "cifar10")
 }
-"""Of the training rows, where we know those of the paper's data."""
+"""Shares of the training rows, where those of the paper's data are known."""

@@ -12,13 +12,16 @@ from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.reproduce import paper
 from fedmpi.reproduce.claims import OPEN, decide
 from fedmpi.reproduce.statistics import (
+    HETEROGENEITY,
     SUMMARY,
-    Cell,
     Figures,
+    Mean,
     Run,
     figures_of,
     figures_of_paper,
+    method_title,
     run_of,
+    shared_notes,
 )
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
@@ -27,15 +30,6 @@ from fedmpi.run.record import Record, read_record
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
 
-NAMES = {
-    "afl": "AFL",
-    "fedavg": "FedAvg",
-    "qfedavg": "q-FedAvg",
-    "term": "TERM",
-    "fedminmax": "FedMinMax",
-    "localfedminmax": "LocalFedMinMax",
-    "centralized": "Centralized",
-}
 QUICK = "A quick look: few rounds and local epochs, one seed. Not a result."
 OF_SEEDS = ("output", "seed", "data")
 
@@ -87,11 +81,11 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
             "where the paper prints one, its value and the difference."
         )
         notes += fewer_seeds(records, seeds)
-        notes += [f"Note: {note}." for note in dict.fromkeys(records[0].config.get("notes", []))]
+        notes += [f"Note: {note}" for note in shared_notes(records)]
     by_method: dict[str, list[dict]] = {}
     for record in records:
         identity = {k: v for k, v in record.config[IDENTITY].items() if k not in OF_SEEDS}
-        by_method.setdefault(_label(run_of(record.config)), []).append(identity)
+        by_method.setdefault(run_of(record.config).label, []).append(identity)
     for name, runs in by_method.items():
         mixed = _differing(runs, but=("setting", "clients"))
         if mixed:
@@ -115,7 +109,7 @@ def fewer_seeds(records: list[Record], seeds: list[int]) -> list[str]:
         if len(seeds_of[run]) < len(seeds):
             clients = f" with {run.clients} clients" if several and run.setting else ""
             known = ", ".join(map(str, sorted(seeds_of[run])))
-            settings_of.setdefault((known, _label(run) + clients), []).append(run.setting)
+            settings_of.setdefault((known, run.label + clients), []).append(run.setting)
     return [
         f"Note: seed {known} alone: {name}{' in ' if all(settings) else ''}{', '.join(settings)}."
         for (known, name), settings in settings_of.items()
@@ -129,11 +123,6 @@ def _differing(runs: list[dict], but: tuple[str, ...] = ()) -> str:
         if len(values) > 1 and name not in but:
             found.append(f"{name} {' or '.join(values)}")
     return ", ".join(found)
-
-
-def _label(run: Run) -> str:
-    name = NAMES.get(run.method, run.method.rpartition(":")[2])
-    return f"{name} ({run.parameter})" if run.parameter else name
 
 
 def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Table]:
@@ -185,7 +174,7 @@ def by_setting(
         if run.setting != setting:
             setting = run.setting
             rules.append(len(rows))
-        row = [[run.setting or "-"], [_label(run)]]
+        row = [[run.setting or "-"], [run.label]]
         for kind, column, _ in columns:
             cell = figures.get(kind, run, column)
             printed = printed_for(figures, kind, dataset, run, column)
@@ -200,12 +189,12 @@ def by_setting(
 def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
     """The worst group's risk of FedMinMax and LocalFedMinMax, by clients and setting."""
     clients = sorted({run.clients for run in asked if run.method == "localfedminmax"})
-    settings = [s for s in ("ESG", "PSG", "SSG") if any(run.setting == s for run in asked)]
+    settings = [s for s in HETEROGENEITY if any(run.setting == s for run in asked)]
     rows: list[list[list[str]]] = []
     data: list[dict] = []
     of_paper = figures_of_paper(dataset)
     for method in ("localfedminmax", "fedminmax"):
-        row = [[NAMES[method]]]
+        row = [[method_title(method)]]
         for k in clients:
             for setting in settings:
                 run = Run(k, setting, method, "")
@@ -218,7 +207,7 @@ def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
     return Table("local_global", f"Test risk of the worst group, {dataset}", head, rows, [0], data)
 
 
-def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str) -> Cell | None:
+def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str) -> Mean | None:
     """What the paper prints in this cell. Synthetic's groups it calls worst and best: by risk."""
     if kind not in ("risk", "weight"):
         return None
@@ -228,10 +217,10 @@ def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str
             column = "worst" if column == max(risks, key=lambda g: risks[g]) else "best"
     clients = run.clients or paper.CLIENTS
     found = paper.lookup(kind, dataset, clients, run.setting, run.method, run.parameter, column)
-    return Cell(found.mean, found.std, 3) if found else None
+    return Mean(found.mean, found.std, 3) if found else None
 
 
-def text_of(cell: Cell | None, printed: Cell | None, failed: bool) -> list[str]:
+def text_of(cell: Mean | None, printed: Mean | None, failed: bool) -> list[str]:
     """Our figure, and the paper's below it."""
     if cell is None:
         ours = "failed" if failed else "-"
@@ -245,7 +234,7 @@ def text_of(cell: Cell | None, printed: Cell | None, failed: bool) -> list[str]:
 
 
 def _as_data(
-    kind: str, dataset: str, run: Run, column: str, cell: Cell | None, printed: Cell | None
+    kind: str, dataset: str, run: Run, column: str, cell: Mean | None, printed: Mean | None
 ) -> dict:
     return {
         "dataset": dataset,

@@ -3,7 +3,7 @@
 import pytest
 
 from fedmpi.reproduce.claims import FAIL, OPEN, PASS, decide
-from fedmpi.reproduce.statistics import Cell, Figures, Run
+from fedmpi.reproduce.statistics import Figures, Mean, Run
 
 GROUPS = ("a", "b", "c")
 SETTINGS = ("ESG", "PSG", "SSG")
@@ -11,13 +11,13 @@ SETTINGS = ("ESG", "PSG", "SSG")
 
 def set_risks(figures: Figures, run: Run, risks, std=0.001) -> None:
     for name, risk in zip(GROUPS, risks, strict=True):
-        figures.cells["risk", run, name] = Cell(risk, std, 3)
-    figures.cells["risk", run, "worst"] = Cell(max(risks), std, 3)
+        figures.cells["risk", run, name] = Mean(risk, std, 3)
+    figures.cells["risk", run, "worst"] = Mean(max(risks), std, 3)
 
 
 def set_weights(figures: Figures, run: Run, weights) -> None:
     for name, weight in zip(GROUPS, weights, strict=True):
-        figures.cells["weight", run, name] = Cell(weight, 0.001, 3)
+        figures.cells["weight", run, name] = Mean(weight, 0.001, 3)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def figures() -> Figures:
             run = Run(40, setting, method, "")
             fair = method == "fedminmax" or (method != "fedavg" and setting == "SSG")
             set_risks(f, run, minimax if fair else average)
-        f.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Cell(0.6 - i / 10, 0.01, 3)
+        f.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Mean(0.6 - i / 10, 0.01, 3)
         set_weights(f, Run(40, setting, "fedminmax", ""), (0.6, 0.39, 0.01))
         set_weights(f, Run(40, setting, "afl", ""), afl_weights[setting])
     return f
@@ -54,12 +54,12 @@ def only_fails(figures: Figures, number: int) -> None:
 
 
 def test_1_fails_if_a_single_group_differs_in_a_single_setting(figures):
-    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.38, 0.001, 3)
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Mean(0.38, 0.001, 3)
     only_fails(figures, 1)
 
 
 def test_1_two_deviations_are_allowed(figures):
-    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.38, 0.011, 3)
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Mean(0.38, 0.011, 3)
     assert verdicts(figures)[0] == PASS
 
 
@@ -69,16 +69,16 @@ def test_2_fails_if_afl_is_as_good_elsewhere(figures):
 
 
 def test_2_fails_if_afl_is_better_elsewhere_or_not_equal_in_ssg(figures):
-    figures.cells["risk", Run(40, "SSG", "afl", ""), "worst"] = Cell(0.48, 0.001, 3)
+    figures.cells["risk", Run(40, "SSG", "afl", ""), "worst"] = Mean(0.48, 0.001, 3)
     only_fails(figures, 2)
 
 
 def test_3_fails_if_accuracy_rises_on_the_way_or_does_not_fall(figures):
     cell = ("accuracy", Run(40, "PSG", "fedavg", ""), "worst")
-    figures.cells[cell] = Cell(0.65, 0.01, 3)
+    figures.cells[cell] = Mean(0.65, 0.01, 3)
     only_fails(figures, 3)
     for setting in SETTINGS:
-        figures.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Cell(0.6, 0.01, 3)
+        figures.cells["accuracy", Run(40, setting, "fedavg", ""), "worst"] = Mean(0.6, 0.01, 3)
     only_fails(figures, 3)
 
 
@@ -114,7 +114,7 @@ def test_7_fails_if_local_is_no_worse_at_40_clients_and_is_open_at_other_numbers
 def test_what_is_missing_is_not_decided_but_what_fails_fails(figures):
     del figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"]
     assert verdicts(figures)[0] == OPEN
-    figures.cells["risk", Run(40, "ESG", "fedminmax", ""), "c"] = Cell(0.3, 0.001, 3)
+    figures.cells["risk", Run(40, "ESG", "fedminmax", ""), "c"] = Mean(0.3, 0.001, 3)
     claim = decide(figures)[0]
     assert claim.verdict == FAIL
     assert "no run of FedMinMax" in str(claim.as_dict())
@@ -130,7 +130,7 @@ def test_with_two_groups_every_setting_is_without_psg(figures):
 
 
 def test_one_seed_is_judged_by_a_hundredth_alone(figures):
-    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.391, None, 1)
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Mean(0.391, None, 1)
     assert verdicts(figures)[0] == PASS
-    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Cell(0.389, None, 1)
+    figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Mean(0.389, None, 1)
     assert verdicts(figures)[0] == FAIL
