@@ -9,7 +9,8 @@
 
 Every method, setting and seed runs in this one launch. Stop it when you like: the same command
 goes on where it was. Results are in results/<dataset>/: tables as CSV, Markdown and LaTeX,
-claims.md and claims.json; the runs themselves in runs/ below it.
+claims.md and claims.json, and grid.json, all runs in one small file for fedmpi.report; the runs
+themselves in runs/ below it.
 """
 
 from __future__ import annotations
@@ -87,9 +88,11 @@ def main() -> int:
 
 def conclude(request: Request, plans: list[Plan], write: Callable[[], None]) -> int:
     """On the server: the files, and the last words; the number of runs that failed."""
+    from fedmpi.reproduce.gridfile import runs_of, write_grid
     from fedmpi.run.display import say
 
     write()
+    write_grid(request.output, runs_of(request.output))
     say((request.output / "claims.md").read_text(encoding="utf-8"))
     failed = [plan for plan in plans if plan.failure]
     for plan in failed:

@@ -17,6 +17,7 @@ LEAST = 0.01
 SLACK = 1e-9
 """For figures of three digits whose difference is .01 but for rounding."""
 PASS, FAIL, OPEN = "pass", "fail", "not decided here"
+QUICK = "A quick look: few rounds and local epochs, one seed. Not a result."
 
 
 def allowed(a: Mean, b: Mean) -> float:

@@ -275,7 +275,7 @@ def shared_notes(records: Sequence[Record]) -> list[str]:
     return [f"{n}." for n in dict.fromkeys(first) if all(n in notes for notes in others)]
 
 
-def figures_of(records: list[Record], failures: Sequence[tuple[Run, str]] = ()) -> Figures:
+def figures_of(records: Sequence[Record], failures: Sequence[tuple[Run, str]] = ()) -> Figures:
     """The figures of finished runs, and of which there are none because they failed."""
     groups = tuple(dict.fromkeys(name for r in records for name in r.result["groups"]))
     figures = Figures(groups, priors=priors_of([record.result for record in records]))

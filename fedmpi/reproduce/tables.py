@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.reproduce import paper
-from fedmpi.reproduce.claims import OPEN, decide
+from fedmpi.reproduce.claims import OPEN, QUICK, decide
+from fedmpi.reproduce.gridfile import runs_of
 from fedmpi.reproduce.statistics import (
     HETEROGENEITY,
     SUMMARY,
@@ -25,12 +26,11 @@ from fedmpi.reproduce.statistics import (
 )
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
-from fedmpi.run.record import Record, read_record
+from fedmpi.run.record import Record
 
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
 
-QUICK = "A quick look: few rounds and local epochs, one seed. Not a result."
 OF_SEEDS = ("output", "seed", "data")
 
 
@@ -50,7 +50,7 @@ class Table:
 
 def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     """Write all tables and claims of a dataset's results, from what is finished by now."""
-    records = read_all(output / "runs")
+    records = runs_of(output)
     failures = [(run_of(p.config.saved()), f"{p.title}: {p.failure}") for p in plans if p.failure]
     missing = {run_of(p.config.saved()) for p in plans}
     figures = figures_of(records, failures)
@@ -61,17 +61,13 @@ def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     asked = sorted(missing | set(figures.runs), key=lambda run: run.order)
     for table in tables_of(figures, dataset, asked):
         write_table(folder, table, notes)
-    write_text(folder, "confusion.csv", None, confusion_rows(records), notes)
+    if counts := confusion_rows(records):
+        write_text(folder, "confusion.csv", None, counts, notes)
     write_text(folder, "runs.csv", None, run_rows(records, plans), notes)
     write_claims(folder, figures, dataset, notes, quick)
 
 
-def read_all(runs: Path) -> list[Record]:
-    """The finished runs, in the order of their names."""
-    return [read_record(path.parent) for path in sorted(runs.glob("*/result.json"))]
-
-
-def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str]:
+def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list[str]:
     """What a reader of a table has to know: how many seeds, what was not alike, what failed."""
     notes = []
     if records:
@@ -84,7 +80,7 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
         notes += [f"Note: {note}" for note in shared_notes(records)]
     by_method: dict[str, list[dict]] = {}
     for record in records:
-        identity = {k: v for k, v in record.config[IDENTITY].items() if k not in OF_SEEDS}
+        identity = {k: v for k, v in record.config.get(IDENTITY, {}).items() if k not in OF_SEEDS}
         by_method.setdefault(run_of(record.config).label, []).append(identity)
     for name, runs in by_method.items():
         mixed = _differing(runs, but=("setting", "clients"))
@@ -98,7 +94,7 @@ def notes_on(records: list[Record], failures: list[tuple[Run, str]]) -> list[str
     return notes
 
 
-def fewer_seeds(records: list[Record], seeds: list[int]) -> list[str]:
+def fewer_seeds(records: Sequence[Record], seeds: list[int]) -> list[str]:
     """What was run with some of the seeds alone."""
     seeds_of: dict[Run, set[int]] = {}
     for record in records:
@@ -315,7 +311,7 @@ def tex(text: str) -> str:
     return text
 
 
-def confusion_rows(records: list[Record]) -> list[dict]:
+def confusion_rows(records: Sequence[Record]) -> list[dict]:
     """A row for each count of each run: rows of a group by true and predicted class."""
     return [
         {
@@ -328,12 +324,12 @@ def confusion_rows(records: list[Record]) -> list[dict]:
         }
         for record in records
         for name, group in record.result["groups"].items()
-        for true, counts in enumerate(group["confusion"])
+        for true, counts in enumerate(group.get("confusion", ()))
         for predicted, count in enumerate(counts)
     ]
 
 
-def run_rows(records: list[Record], plans: list[Plan]) -> list[dict]:
+def run_rows(records: Sequence[Record], plans: list[Plan]) -> list[dict]:
     """A row for each run: how it stands, with what it was run, and what it took."""
     names = (
         *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
