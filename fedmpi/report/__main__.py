@@ -4,8 +4,9 @@
     python -m fedmpi.report runs --output all.html --open          # every run below runs/
     python -m fedmpi.report results/adult --format pdf             # figures, one file each
 
-RUN is the folder of a run, or one with runs below it. The report goes into it as report.html, and
-figures into its folder figures/; with several RUNs, into the current folder.
+RUN is the folder of a run, or one with runs below it, or with the grid.json that fedmpi.reproduce
+leaves of its runs. The report goes into it as report.html, and figures into its folder figures/;
+with several RUNs, into the current folder.
 """
 
 import argparse
@@ -17,8 +18,8 @@ from typing import Any, BinaryIO
 
 from fedmpi.errors import UserError
 from fedmpi.report.collect import collect
+from fedmpi.reproduce.gridfile import find_runs
 from fedmpi.run.folder import RunFolder
-from fedmpi.run.record import find_records
 
 FORMATS = ("html", "png", "pdf", "svg")
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args = parser().parse_args(argv)
         output = _output(args)
-        data = collect(find_records(args.runs), args.runs)
+        data = collect(find_runs(args.runs), args.runs)
         if args.format == "html":
             from fedmpi.report.page import page
 

@@ -1,21 +1,22 @@
 """Finished runs as plain data, which the page and the figures for papers both draw.
 
     title, version, grid
-    partitions: [{groups, counts}]              each once, however many runs share it
-    sections:   a dataset each
+    partitions: [{groups, clients, counts, sizes}]   each once, however many runs share it
+    sections:   one for each dataset, and for each grid of fedmpi.reproduce
         groups, priors, settings, methods, notes, claims, optima, passes
         cells:  a method in a setting, over its seeds:
-                {setting, method, seeds, stats, groups, h, trend}
-        runs:   {name, path, method, setting, seed, facts, result, history, partition, h, ...}
+                {run, setting, method, seeds, stats, groups, worst_groups, h, trend}
+        runs:   {name, path, method, setting, seed, facts, stats, groups, history, partition, ...}
 
-A mean with its deviation is a pair [mean, std]; std is None where there is one seed.
+A mean with its deviation is a pair [mean, std]; std is None where there is one seed. What is not
+known is None. Names, orders and means are those of fedmpi.reproduce.statistics.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,68 +24,39 @@ from typing import Any
 import numpy as np
 
 import fedmpi
-from fedmpi.data import FILES
-from fedmpi.data.partition import SETTINGS
 from fedmpi.errors import UserError
 from fedmpi.report.hypothesis import GRID, learned, optima
+from fedmpi.reproduce.claims import QUICK
+from fedmpi.reproduce.gridfile import CLIENTS, NAME, TIMES, KeptRecord, short, thinned
+from fedmpi.reproduce.statistics import (
+    COSTS,
+    OF_GROUP,
+    SUMMARY,
+    Mean,
+    dataset_order,
+    dataset_title,
+    label,
+    means_of,
+    method_order,
+    method_title,
+    number,
+    option_label,
+    option_names,
+    priors_of,
+    run_of,
+    setting_order,
+    shared_notes,
+)
 from fedmpi.run.record import Record
 
 POINTS = 400
 """A curve of the history has at most this many points."""
 
 TREND = 200
-"""And one over the passes, which is drawn for every method."""
+"""A curve over the passes, which is drawn for every method, has this many points."""
 
-CLIENTS = 1000
-"""The heat map shows at most this many clients."""
-
-METHODS = {
-    "fedavg": "FedAvg",
-    "qfedavg": "q-FedAvg",
-    "term": "TERM",
-    "afl": "AFL",
-    "localfedminmax": "LocalFedMinMax",
-    "fedminmax": "FedMinMax",
-    "centralized": "Centralized",
-}
-"""In the order of the figures: from those that weigh nothing to those that weigh groups."""
-
-TITLES = {
-    "synthetic": "Synthetic",
-    "adult": "Adult",
-    "fashionmnist": "FashionMNIST",
-    "cifar10": "CIFAR-10",
-    "acs-employment": "ACS Employment",
-    "acs-race": "ACS Employment by race",
-}
-
-# What may differ between runs of one method, as it is said beside the method's name.
-OPTIONS = {
-    "clients": "{} clients",
-    "model": "{}",
-    "loss": "{}",
-    "rounds": "{} rounds",
-    "lr": "η = {}",
-    "lr_mu": "η_μ = {}",
-    "epsilon": "ε = {}",
-    "adversary": "{}",
-    "local_epochs": "E = {}",
-    "batch_size": "batch {}",
-    "q": "q = {}",
-    "tilt": "t = {}",
-    "tilt_level": "{} tilt",
-    "skew": "skew {}",
-    "limit_train": "{} training rows",
-    "limit_test": "{} test rows",
-    "rows": "{} rows",
-    "states": "states {}",
-    "dtype": "{}",
-}
-STATS = tuple(
-    f"{which}_{what}" for what in ("risk", "accuracy") for which in ("worst", "average", "best")
-)
-COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
-OF_GROUP = ("n_train", "n_test", "risk", "accuracy", "weight", "risk_last", "accuracy_last")
+STATS = tuple((what, which) for what in ("risk", "accuracy") for which in SUMMARY)
+GROUP = ("n_train", "n_test", *OF_GROUP, "risk_last", "accuracy_last")
 
 
 def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
@@ -92,11 +64,14 @@ def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
     by_section: dict[tuple, list[Record]] = defaultdict(list)
     for record in records:
         _check(record)
-        by_section[record.result["dataset"], tuple(record.result["groups"])].append(record)
+        dataset, groups = record.result["dataset"], tuple(record.result["groups"])
+        by_section[dataset_order(dataset), groups, _grid(record)].append(record)
     partitions = _Partitions()
-    order = list(FILES)
-    keys = sorted(by_section, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k))
-    sections = [_section(by_section[key], partitions) for key in keys]
+    sections = [_section(by_section[key], partitions) for key in sorted(by_section)]
+    titles = Counter(section["title"] for section in sections)
+    for section, (_, _, grid) in zip(sections, sorted(by_section), strict=True):
+        if titles[section["title"]] > 1 and grid:
+            section["title"] += f" ({Path(grid).name})"
     lost = _add_claims(sections, folders)
     return {
         "title": _title(sections, records),
@@ -106,6 +81,19 @@ def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
         "sections": sections,
         "claims": lost,
     }
+
+
+def _grid(record: Record) -> str:
+    """The folder of the grid that a run is of, or "" for a run of its own.
+
+    Grids stay apart: a quick look would otherwise be counted among the seeds of the whole.
+    """
+    if isinstance(record, KeptRecord):
+        return str(record.folder.parent.parent.resolve())
+    for folder in record.folder.resolve().parents[:2]:
+        if any((folder / name).is_file() for name in ("claims.json", NAME)):
+            return str(folder)
+    return ""
 
 
 def _title(sections: list[dict], records: Sequence[Record]) -> str:
@@ -122,7 +110,7 @@ def _run_label(section: dict, run: dict) -> str:
 
 
 def _check(record: Record) -> None:
-    """UserError for a result.json that is not one of ours."""
+    """Raise UserError for a result.json or config.json that is not one of ours."""
     groups = record.result.get("groups") if isinstance(record.result, dict) else None
     for name in ("method", "dataset"):
         if not groups or not isinstance(record.result.get(name), str):
@@ -130,64 +118,72 @@ def _check(record: Record) -> None:
             raise UserError(f"{record.folder}/result.json has no {missing!r}: not a run of fedmpi.")
     if not isinstance(groups, dict) or not all(isinstance(g, dict) for g in groups.values()):
         raise UserError(f"{record.folder}/result.json: its groups are not as fedmpi writes them.")
-
-
-def _setting(record: Record) -> str:
-    """The setting, or nothing for the baseline that has one client: it ignores --setting."""
-    return "" if record.result["method"] == "centralized" else record.result.get("setting") or ""
-
-
-def _notes_of_all(records: list[Record]) -> list[str]:
-    """What every run has noted: of data that are a part of the dataset, for one."""
-    first, *others = [record.config.get("notes") or [] for record in records]
-    return [f"{note}." for note in first if all(note in notes for notes in others)]
+    try:
+        run_of(record.config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{record.folder}/config.json: not of a run of fedmpi ({error}).") from None
 
 
 def _section(records: list[Record], partitions: _Partitions) -> dict:
-    """One dataset."""
+    """One dataset, or one grid of it."""
     dataset = records[0].result["dataset"]
     labels, notes = _labels(records)
-    notes = [*_notes_of_all(records), *notes]
-    order = list(METHODS)
+    notes = [*shared_notes(records), *notes]
     methods = sorted(
         dict.fromkeys(zip((r.result["method"] for r in records), labels, strict=True)),
-        key=lambda m: (order.index(m[0]) if m[0] in order else -1, m[0], _natural(m[1])),
+        key=lambda m: (method_order(m[0]), _natural(m[1])),
     )
     numbers = {label: i for i, (_, label) in enumerate(methods)}
-    losses = sorted({str(r.config.get("loss")) for r in records})
+    losses = sorted({str(loss) for r in records if (loss := r.config.get("loss"))})
     if len(losses) > 1:
         notes.append(f"Risks of different losses ({', '.join(losses)}) cannot be compared.")
     runs = [_run(r, numbers[label], partitions) for r, label in zip(records, labels, strict=True)]
     known = [run for run in runs if run["setting"]]
-    settings = sorted({run["setting"] for run in known}, key=_setting_order) or [""]
-    sizes = np.array([[g["n_train"] or 0 for g in run["groups"]] for run in runs], dtype=float)
-    priors = (sizes / np.maximum(1, sizes.sum(axis=1, keepdims=True))).mean(axis=0)
+    settings = sorted({run["setting"] for run in known}, key=setting_order) or [""]
+    groups = list(records[0].result["groups"])
+    priors = priors_of([record.result for record in records])
     passes = np.linspace(0, max(_passes(run)[-1] for run in runs), TREND)
-    title = TITLES.get(dataset, dataset)
-    return {
+    section = {
         "dataset": dataset,
-        "title": title if not dataset.startswith("csv:") else Path(dataset[4:]).name,
+        "title": dataset_title(dataset),
         "loss": losses[0] if len(losses) == 1 else None,
-        "groups": list(records[0].result["groups"]),
-        "priors": [_short(p) for p in priors],
+        "groups": groups,
+        "priors": [short(priors[name]) for name in groups] if priors else None,
         "settings": settings,
         "methods": [{"name": name, "label": label} for name, label in methods],
-        "cells": _cells(runs, notes, methods, passes),
-        "passes": [_short(value) for value in passes],
+        "cells": _cells(runs, records, notes, methods, passes),
+        "passes": [short(value) for value in passes],
         "runs": runs,
         "notes": notes,
         "claims": [],
         "optima": optima() if any(run["h"] for run in runs) else None,
     }
+    if isinstance(records[0], KeptRecord):
+        notes.append(_from_file(section, records[0].folder.parent.parent / NAME))
+    return section
 
 
-def _setting_order(setting: str) -> tuple:
-    return (SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS), setting)
+def _from_file(section: dict, path: Path) -> str:
+    """One line that says what is not shown because a grid file does not have it."""
+    runs = section["runs"]
+    lacks = {
+        "curves over the rounds": not any(run["history"] for run in runs),
+        "who holds what": all(run["partition"] is None for run in runs),
+        "h(x)": section["dataset"] == "synthetic" and not section["optima"],
+        "the groups' shares of the training rows": not section["priors"],
+        "the groups' risks and weights in single runs (their means over the seeds are shown)": any(
+            run["groups"][0]["risk"] is None for run in runs
+        ),
+    }
+    missing = [name for name, lacking in lacks.items() if lacking]
+    told = f" Not in it, and so not shown: {'; '.join(missing)}." if missing else ""
+    return f"The folders of these runs are not here: this is from {path}.{told}"
 
 
 def _natural(label: str) -> tuple:
-    """q = 5 before q = 10."""
-    return tuple((0, float(w), "") if _is_number(w) else (1, 0.0, w) for w in label.split())
+    """Sort key of a label, with q = 5 before q = 10."""
+    words = label.replace("(", "").replace(")", "").replace(",", "").split()
+    return tuple((0, float(w), "") if _is_number(w) else (1, 0.0, w) for w in words)
 
 
 def _is_number(word: str) -> bool:
@@ -198,59 +194,46 @@ def _is_number(word: str) -> bool:
 
 
 def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
-    """The method's name for each run, with the options that tell its runs in a setting apart.
+    """Label of each run: the method's title, with the options that tell runs in a setting apart.
 
-    Options that differ only between settings do not; they are said in a note.
+    Options that differ only between settings do not tell runs apart; a note says them.
     """
     labels, notes = {}, []
     by_method: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_method[record.result["method"]].append(record)
     for method, runs in by_method.items():
-        name = METHODS.get(method, method.rpartition(":")[2])
         by_setting: dict[str, list[Record]] = defaultdict(list)
         for record in runs:
-            by_setting[_setting(record)].append(record)
+            by_setting[run_of(record.config).setting].append(record)
         telling = [
             option
-            for option in OPTIONS
+            for option in option_names()
             if any(len({_option(r, option) for r in cell}) > 1 for cell in by_setting.values())
         ]
         for record in runs:
-            tags = [_option(record, option) for option in telling]
-            labels[id(record)] = ", ".join([name, *filter(None, tags)])
-        for option in OPTIONS:
+            labels[id(record)] = label(method, [_option(record, option) for option in telling])
+        for option in option_names():
             values = {s: _option(cell[0], option) for s, cell in by_setting.items()}
             if option not in telling and len(set(values.values())) > 1:
                 said = ", ".join(f"{value or 'none'} in {s}" for s, value in values.items())
-                notes.append(f"{name} is not the same in all settings: {said}.")
+                notes.append(f"{method_title(method)} is not the same in all settings: {said}.")
     return [labels[id(record)] for record in records], notes
 
 
 def _option(record: Record, option: str) -> str:
-    value = record.config.get(option)
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        value = "+".join(map(str, value))
-    text = (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-    return OPTIONS[option].format(text)
+    return option_label(option, record.config.get(option))
 
 
 def _run(record: Record, method: int, partitions: _Partitions) -> dict:
-    """One run. What cannot be read is said in its notes."""
+    """One run. Its notes say what cannot be read; for a grid file, one note of the section does."""
     result, config, notes = record.result, record.config, []
     groups = [
-        {"name": name} | {key: _number(group.get(key)) for key in OF_GROUP}
+        {"name": name} | {key: number(group.get(key)) for key in GROUP}
         for name, group in result["groups"].items()
     ]
-    history = partition = h = None
+    history = partition = None
+    h: list[float | None] | None = None
     try:
         history = _history(record, [g["name"] for g in groups])
         if history["rows"] > len(history["round"]):
@@ -266,26 +249,31 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         notes.append("There is no partition.npz, so who holds what is not drawn.")
     except Exception as error:  # numpy and zipfile raise all sorts on a damaged file
         notes.append(f"partition.npz cannot be read, so who holds what is not drawn: {error}.")
-    if result["dataset"] == "synthetic":
+    if isinstance(record, KeptRecord):
+        h = record.h
+        notes = [note for note in notes if history and "evenly" in note]
+    elif result["dataset"] == "synthetic":
         try:
-            h = [_short(value) for value in learned(record)]
+            h = [short(value) for value in learned(record)]
         except UserError as error:
             notes.append(str(error))
+    stats = {f"{which}_{what}": result.get(f"{which}_{what}") for what, which in STATS}
+    stats |= {cost: result.get(cost) for cost in COSTS}
     return {
         "name": record.folder.resolve().name,
         "path": str(record.folder),
         "method": method,
-        "setting": _setting(record),
+        "setting": run_of(config).setting,
         "seed": result.get("seed"),
         "facts": _facts(config, result),
-        "stats": {key: _number(result.get(key)) for key in (*STATS, *COSTS)},
+        "stats": {key: number(value) for key, value in stats.items()},
         "worst_group": result.get("worst_group"),
         "reported": result.get("model"),
         "groups": groups,
         "history": history,
         "partition": partition,
         "h": h,
-        "epochs": _number(config.get("local_epochs")) or 1,
+        "epochs": number(config.get("local_epochs")) or 1,
         "fairness": _fairness(result.get("fairness")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
     }
@@ -323,40 +311,40 @@ def _history(record: Record, groups: list[str]) -> dict:
     rows = len(columns["round"])
     if not rows:
         raise ValueError("it has no rows")
-    shown = np.unique(np.linspace(0, rows - 1, min(rows, POINTS)).round().astype(int))
+    shown = thinned(rows, POINTS)
 
     def curve(name: str) -> list | None:
-        return [_short(value) for value in columns[name][shown]] if name in columns else None
+        return [short(value) for value in columns[name][shown]] if name in columns else None
 
     def curves(kind: str) -> list | None:
         found = [curve(f"{kind}/{group}") for group in groups]
         return found if all(found) else None
 
     return {
-        "rows": rows,
+        "rows": record.rows if isinstance(record, KeptRecord) else rows,
         "round": [int(value) for value in columns["round"][shown]],
         "risk": curves("risk"),
         "weight": curves("weight"),
-        "time": {name: curve(name) for name in ("compute", "exchange", "wait")}
-        if all(name in columns for name in ("compute", "exchange", "wait"))
+        "time": {name: curve(name) for name in TIMES}
+        if all(name in columns for name in TIMES)
         else None,
     }
 
 
 class _Partitions:
-    """Who holds what. Runs of a setting and a seed share it, so it is kept once."""
+    """Who holds what. Runs of a setting and a seed share a partition, so each is kept once."""
 
     def __init__(self) -> None:
         self.distinct: list[dict] = []
         self.numbers: dict[str, int] = {}
 
     def add(self, record: Record) -> int:
-        """The number of the run's partition."""
+        """Number of the run's partition."""
         arrays = record.partition
         counts = np.asarray(arrays["counts"], dtype=np.int64)
         found = {
             "groups": [str(name) for name in arrays["groups"]],
-            "clients": counts.shape[1],
+            "clients": record.clients if isinstance(record, KeptRecord) else counts.shape[1],
             "counts": counts[:, :CLIENTS].tolist(),
             "sizes": counts[:, :CLIENTS].sum(axis=0).tolist(),
         }
@@ -368,7 +356,7 @@ class _Partitions:
 
 
 def _passes(run: dict) -> np.ndarray:
-    """Over the training rows, before each round of the history: 0 alone where there is none.
+    """Passes over the training rows before each round of the history; 0 alone without a history.
 
     The risks of a round are of the theta that it began with.
     """
@@ -387,67 +375,55 @@ def _trend(runs: list[dict], passes: np.ndarray) -> list | None:
         for run in runs
         if run["history"] and run["history"]["risk"]
     ]
-    return [_short(value) for value in np.mean(curves, axis=0)] if curves else None
+    return [short(value) for value in np.mean(curves, axis=0)] if curves else None
 
 
 def _cells(
-    runs: list[dict], notes: list[str], methods: list[tuple[str, str]], passes: np.ndarray
+    runs: list[dict],
+    records: list[Record],
+    notes: list[str],
+    methods: list[tuple[str, str]],
+    passes: np.ndarray,
 ) -> list[dict]:
     """Mean and deviation over the seeds, for each method in each setting."""
-    by_cell: dict[tuple[str, int], dict[Any, dict]] = defaultdict(dict)
-    for run in runs:
+    by_cell: dict[tuple[str, int], dict[Any, tuple[dict, Record]]] = defaultdict(dict)
+    for run, record in zip(runs, records, strict=True):
         cell = by_cell[run["setting"], run["method"]]
         if run["seed"] in cell:
             said = f"{methods[run['method']][1]}, {run['setting']}, seed {run['seed']}"
             notes.append(f"{said}: {run['path']} repeats a run, and is not counted in the means.")
         else:
-            cell[run["seed"]] = run
+            cell[run["seed"]] = run, record
     return [
-        _cell(setting, method, list(cell.values()), passes)
-        for (setting, method), cell in sorted(
-            by_cell.items(), key=lambda item: (_setting_order(item[0][0]), item[0][1])
+        _cell([run for run, _ in cell.values()], [record for _, record in cell.values()], passes)
+        for _, cell in sorted(
+            by_cell.items(), key=lambda item: (setting_order(item[0][0]), item[0][1])
         )
     ]
 
 
-def _cell(setting: str, method: int, runs: list[dict], passes: np.ndarray) -> dict:
-    worst = list(dict.fromkeys(run["worst_group"] for run in runs if run["worst_group"]))
+def _cell(runs: list[dict], records: list[Record], passes: np.ndarray) -> dict:
+    means = means_of(records)
     h = [run["h"] for run in runs if run["h"]]
     return {
-        "setting": setting,
-        "method": method,
+        "run": list(run_of(records[0].config)),
+        "setting": runs[0]["setting"],
+        "method": runs[0]["method"],
         "seeds": [run["seed"] for run in runs],
-        "stats": {key: _mean_std(run["stats"][key] for run in runs) for key in (*STATS, *COSTS)},
-        "worst_groups": worst,
+        "stats": {f"{which}_{what}": _pair(means.get((what, which))) for what, which in STATS}
+        | {cost: _pair(means.get((cost, ""))) for cost in COSTS},
+        "worst_groups": list(dict.fromkeys(r["worst_group"] for r in runs if r["worst_group"])),
         "groups": {
-            key: [
-                _mean_std(run["groups"][a][key] for run in runs)
-                for a in range(len(runs[0]["groups"]))
-            ]
-            for key in OF_GROUP
+            kind: [_pair(means.get((kind, group["name"]))) for group in runs[0]["groups"]]
+            for kind in OF_GROUP
         },
-        "h": [_short(value) for value in np.mean(h, axis=0)] if h else None,
+        "h": [short(value) for value in np.mean(h, axis=0)] if h else None,
         "trend": _trend(runs, passes),
     }
 
 
-def _mean_std(values: Iterable[float | None]) -> list[float | None] | None:
-    """[mean, sample standard deviation], or None where nothing is known."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return [float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None]
-
-
-def _number(value: Any) -> float | None:
-    """`value` if it is a number that JSON can hold."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else None
-
-
-def _short(value: float) -> float | None:
-    """Five digits: more cannot be seen in a figure, and the file is half as long."""
-    return float(f"{value:.5g}") if math.isfinite(value) else None
+def _pair(mean: Mean | None) -> list[float | None] | None:
+    return [mean.mean, mean.std] if mean else None
 
 
 def _fairness(tree: Any) -> list[dict] | None:
@@ -486,11 +462,11 @@ def _tables(tree: dict, path: tuple[str, ...], tables: list[dict]) -> None:
 
 
 def _cell_value(value: Any) -> Any:
-    return value if isinstance(value, str) else _number(value)
+    return value if isinstance(value, str) else number(value)
 
 
 def _add_claims(sections: list[dict], folders: Iterable[Path]) -> list[dict]:
-    """Put what claims.json files say into the section of the runs beside them; return the rest."""
+    """Put the claims of claims.json files into the section of the runs beside; return the rest."""
     files = {
         path.resolve(): None
         for folder in folders
@@ -510,11 +486,14 @@ def _add_claims(sections: list[dict], folders: Iterable[Path]) -> list[dict]:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             claims = [_claim(entry) for entry in told["claims"]]
+            quick = [QUICK] if told.get("quick") else []
         except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
             notes = (target or sections[0])["notes"]
             notes.append(f"{path} cannot be read, so its claims are not shown: {error}.")
             continue
         (target["claims"] if target else lost).extend(claims)
+        if target:
+            target["notes"][:0] = quick
     return lost
 
 
@@ -524,5 +503,6 @@ def _claim(entry: dict) -> dict:
         "claim": str(entry["claim"]),
         "verdict": str(entry["verdict"]),
         "paper": str(entry.get("paper_tables") or ""),
-        "checks": [(str(check["verdict"]), str(check["figures"])) for check in entry["checks"]],
+        # A quick look decides nothing, so its checks have no verdict.
+        "checks": [(check.get("verdict"), str(check["figures"])) for check in entry["checks"]],
     }

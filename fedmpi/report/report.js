@@ -699,8 +699,9 @@
     const said = (verdict) => ({ pass: "✓ pass", fail: "✗ fail" })[verdict] || `? ${verdict}`;
     const checks = (c) => {
       const passed = c.checks.filter(([verdict]) => verdict === "pass").length;
-      const title = passed === c.checks.length ? `${plural(passed, "check")}, passed` : `${passed} of ${plural(c.checks.length, "check")} passed`;
-      return { title, open: c.verdict !== "pass", lines: c.checks.map(([verdict, figures]) => `${said(verdict)}: ${figures}`) };
+      const title = !c.checks.some(([verdict]) => verdict) ? plural(c.checks.length, "comparison") : passed === c.checks.length ? `${plural(passed, "check")}, passed` : `${passed} of ${plural(c.checks.length, "check")} passed`;
+      // The checks of a quick look have no verdict.
+      return { title, open: c.verdict !== "pass", lines: c.checks.map(([verdict, figures]) => (verdict ? `${said(verdict)}: ${figures}` : figures)) };
     };
     table(parent, {
       title: "The claims of the paper", rows: list,

@@ -87,7 +87,7 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(train, tmp_path):
         train(*options.split(), output=f"all/fedavg-{setting}")
     section = section_of(tmp_path / "all")
     labels = [m["label"] for m in section["methods"]]
-    assert labels == ["FedAvg", "q-FedAvg, q = 0.5", "q-FedAvg, q = 2"]
+    assert labels == ["FedAvg", "q-FedAvg (q = 0.5)", "q-FedAvg (q = 2)"]
     assert section["notes"] == [
         "FedAvg is not the same in all settings: E = 1 in ESG, E = 2 in SSG."
     ]
