@@ -166,14 +166,18 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
 def _from_file(section: dict, path: Path) -> str:
     """One line that says what is not shown because a grid file does not have it."""
     runs = section["runs"]
+    known = {(c["setting"], c["method"]) for c in section["cells"] if any(c["groups"]["risk"])}
+    without = [run for run in runs if not any(group["risk"] for group in run["groups"])]
+    never = [r["method"] for r in without if (r["setting"], r["method"]) not in known]
+    labels = ", ".join(section["methods"][m]["label"] for m in sorted(set(never)))
+    of_groups = "the groups' risks and weights"
     lacks = {
         "curves over the rounds": not any(run["history"] for run in runs),
         "who holds what": all(run["partition"] is None for run in runs),
         "h(x)": section["dataset"] == "synthetic" and not section["optima"],
         "the groups' shares of the training rows": not section["priors"],
-        "the groups' risks and weights in single runs (their means over the seeds are shown)": any(
-            run["groups"][0]["risk"] is None for run in runs
-        ),
+        f"{of_groups} in single runs (their means are)": len(without) > len(never),
+        f"{of_groups} with {labels}": bool(never),
     }
     missing = [name for name, lacking in lacks.items() if lacking]
     told = f" Not in it, and so not shown: {'; '.join(missing)}." if missing else ""

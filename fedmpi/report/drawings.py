@@ -147,7 +147,7 @@ def _bars(section: dict, what: str) -> Any:
             ax.barh(
                 [c["method"] + (i - 1) * 0.27 for c in cells],
                 [mean for mean, _ in pairs],
-                xerr=[std or 0 for _, std in pairs],
+                xerr=[np.nan if std is None else std for _, std in pairs],
                 height=0.25,
                 color=colour,
                 hatch=hatch,
@@ -173,7 +173,7 @@ def _groups(section: dict, key: str, unit: str) -> Any:
     figure, axes = _panels(len(settings), 2.3, height, sharey=True, sharex=True)
     shown: dict[str, Any] = {}
     for ax, setting in zip(axes, settings, strict=True):
-        if key == "weight":
+        if key == "weight" and section["priors"]:
             ys = np.arange(len(groups))
             shown["share of the training rows"] = ax.vlines(
                 section["priors"], ys - 0.4, ys + 0.4, color="#59636e", linewidth=2
@@ -188,7 +188,7 @@ def _groups(section: dict, key: str, unit: str) -> Any:
             shown[label] = ax.errorbar(
                 [p[0] for _, p in points],
                 [a + offset for a, _ in points],
-                xerr=[p[1] or 0 for _, p in points],
+                xerr=[np.nan if p[1] is None else p[1] for _, p in points],
                 fmt=_marker(m),
                 color=COLOURS[m % len(COLOURS)],
                 markersize=4,

@@ -731,7 +731,7 @@
         meanColumn("worst accuracy", (c) => c.stats.worst_accuracy),
         meanColumn("average accuracy", (c) => c.stats.average_accuracy),
         meanColumn("best accuracy", (c) => c.stats.best_accuracy),
-        { label: "time a round", number: true, get: (c) => c.stats.seconds_per_round?.[0], text: (c) => seconds(c.stats.seconds_per_round?.[0]), copy: [["seconds a round", (c) => c.stats.seconds_per_round?.[0]]] },
+        ...(section.cells.some((c) => c.stats.seconds_per_round) ? [{ label: "time a round", number: true, get: (c) => c.stats.seconds_per_round?.[0], text: (c) => seconds(c.stats.seconds_per_round?.[0]), copy: [["seconds a round", (c) => c.stats.seconds_per_round?.[0]]] }] : []),
       ],
     });
     const rows = section.cells.flatMap((cell) => section.groups.map((group, a) => ({ cell, group, a })));
@@ -745,7 +745,7 @@
         meanColumn("risk", (r) => r.cell.groups.risk[r.a]),
         meanColumn("accuracy", (r) => r.cell.groups.accuracy[r.a]),
         meanColumn("weight", (r) => r.cell.groups.weight[r.a]),
-        { label: "share of rows", number: true, get: (r) => section.priors[r.a], text: (r) => fixed(section.priors[r.a], 4) },
+        ...(section.priors ? [{ label: "share of rows", number: true, get: (r) => section.priors[r.a], text: (r) => fixed(section.priors[r.a], 4) }] : []),
       ],
     });
   }
@@ -757,13 +757,14 @@
     const s = run.stats;
     const worstAccuracy = run.groups.filter((g) => g.accuracy != null).reduce((a, b) => (!a || b.accuracy < a.accuracy ? b : a), null);
     const tiles = make(parent, "div", { class: "tiles" });
+    const aRound = [s.seconds_per_round != null && seconds(s.seconds_per_round), s.bytes_per_round != null && bytes(s.bytes_per_round)].filter(Boolean).join(" and ");
     for (const [value, text] of [
-      [three(s.worst_risk), `worst risk: ${run.worst_group ?? "–"}`],
-      [three(s.average_risk), "average risk of the groups"],
-      [three(s.best_risk), "best risk"],
-      [three(s.worst_accuracy), `worst accuracy${worstAccuracy ? `: ${worstAccuracy.name}` : ""}`],
-      [seconds(s.seconds), `${seconds(s.seconds_per_round)} and ${bytes(s.bytes_per_round)} a round`],
-    ]) {
+      [s.worst_risk, three, `worst risk: ${run.worst_group ?? "–"}`],
+      [s.average_risk, three, "average risk of the groups"],
+      [s.best_risk, three, "best risk"],
+      [s.worst_accuracy, three, `worst accuracy${worstAccuracy ? `: ${worstAccuracy.name}` : ""}`],
+      [s.seconds, seconds, aRound ? `${aRound} a round` : "in all"],
+    ].filter(([number]) => number != null).map(([number, f, text]) => [f(number), text])) {
       const tile = make(tiles, "div", { class: "tile" });
       make(tile, "b", {}, value);
       make(tile, "span", {}, text);
@@ -792,7 +793,7 @@
       columns: [
         { label: "group", get: (g) => g.name },
         column("train rows", "n_train", whole), column("test rows", "n_test", whole),
-        column("risk", "risk"), column("accuracy", "accuracy"), column("weight", "weight"),
+        ...["risk", "accuracy", "weight"].filter((key) => run.groups.some((g) => g[key] != null)).map((key) => column(key, key)),
         ...(both ? [column("risk, last", "risk_last"), column("accuracy, last", "accuracy_last")] : []),
       ],
     });
@@ -844,7 +845,7 @@
     const all = () => figures.forEach((f) => f?.redraw());
     figures.push(dots(section, parent, "risk", { title: "Test risk of each group", caption: "Lower is better; the worst-off group is the one to look at.", unit: "test risk", settings: section.settings, hidden, all }));
     const weightless = section.cells.every((c) => !c.groups.weight.some(Boolean));
-    if (!weightless) figures.push(dots(section, parent, "weight", { title: "Final weight of each group beside its share of the rows", caption: "Of the methods that weigh groups; for AFL, the weights that its clients imply.", unit: "weight μ", priors: section.priors, settings: section.settings.filter((s) => section.cells.some((c) => (c.setting === s || !c.setting) && c.groups.weight.some(Boolean))), hidden: new Set(), all: () => figures[1].redraw() }));
+    if (!weightless) figures.push(dots(section, parent, "weight", { title: `Final weight of each group${section.priors ? " beside its share of the rows" : ""}`, caption: "Of the methods that weigh groups; for AFL, the weights that its clients imply.", unit: "weight μ", priors: section.priors, settings: section.settings.filter((s) => section.cells.some((c) => (c.setting === s || !c.setting) && c.groups.weight.some(Boolean))), hidden: new Set(), all: () => figures[1].redraw() }));
   }
 
   /* ---- the page ---- */
@@ -856,7 +857,7 @@
       make(box, "h2", { class: number ? null : "first" }, section.title);
       const seeds = [...new Set(section.runs.map((r) => r.seed))];
       make(box, "p", { class: "sub" }, [
-        plural(section.runs.length, "run"), plural(section.methods.length, "method"), section.settings.filter(Boolean).join(", "),
+        plural(section.runs.length, "run"), plural(new Set(section.methods.map((m) => m.name)).size, "method"), section.settings.filter(Boolean).join(", "),
         plural(seeds.length, "seed"), plural(section.groups.length, "group"), lossName(section.loss),
       ].filter(Boolean).join(" · "));
     }
