@@ -10,6 +10,7 @@ from reports import FAST
 
 from fedmpi.errors import UserError
 from fedmpi.report.collect import POINTS, collect
+from fedmpi.reproduce.claims import QUICK
 from fedmpi.run.record import find_records
 
 
@@ -165,6 +166,21 @@ def test_claims_go_to_the_runs_beside_them(runs, nasty):
     for text in ("{", "[]", '{"claims": [{"number": 1}]}'):
         (runs / "claims.json").write_text(text)
         assert any("claims.json" in note for note in section_of(runs)["notes"])
+
+
+def test_grids_of_one_dataset_stay_apart(runs, tmp_path):
+    """A quick look in the next folder has the same methods and seeds, and is not one of them."""
+    other = shutil.copytree(runs, tmp_path / "more/grid")
+    for folder, quick in ((runs, False), (other, True)):
+        (folder / "claims.json").write_text(json.dumps({"claims": [], "quick": quick}))
+    data = collect(find_records([tmp_path]), [tmp_path])
+    assert [section["title"] for section in data["sections"]] == [
+        "Synthetic (grid)",
+        "Synthetic (runs)",
+    ]
+    quick, whole = data["sections"]
+    assert len(quick["runs"]) == len(whole["runs"]) == 10
+    assert whole["notes"] == [] and quick["notes"] == [QUICK]
 
 
 def test_fairness_is_shown_whatever_it_holds(run, edit):

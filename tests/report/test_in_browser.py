@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 from browser import Browser, chromium
@@ -166,6 +167,32 @@ def test_what_is_missing_is_said(browser, show, run):
     for name in ("no history.csv", "no partition.npz", "no model.pt"):
         assert name in text
     assert count(browser, "svg[role=img]") == 2  # risk and weight of the groups
+    assert browser.complaints() == []
+
+
+def test_committed_results_without_their_runs(browser, show):
+    """Adult: the printed numbers are those of risks.csv. ACS has no shares of the groups either."""
+    results = Path(__file__).parents[2] / "results"
+    show(results / "adult", width=1300)
+    table = '[data-table="Methods and settings"] '
+    rows = browser.run(
+        f"[...document.querySelectorAll('{table}tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    printed = {(method, setting): worst for method, setting, _, worst, *_ in rows}
+    with open(results / "adult/risks.csv", encoding="utf-8", newline="") as file:
+        worst = [r for r in csv.DictReader(file) if r["group"] == "worst"]
+    assert len(worst) == 22
+    for row in worst:
+        names = [n for n in printed if n[1] == (row["setting"] or "–")]
+        said = {printed[name] for name in names}
+        assert f"{float(row['mean']):.4f} ± {float(row['std']):.4f}" in said, row
+    assert printed["FedMinMax (40 clients)", "PSG"] == "0.4484 ± 0.0013"
+    assert count(browser, '[data-figure="trend"]') == 0
+    assert "curves over the rounds" in browser.run("document.querySelector('.note').textContent")
+    assert browser.complaints() == []
+    show(results, width=1300)
+    assert count(browser, "section") == 5
     assert browser.complaints() == []
 
 

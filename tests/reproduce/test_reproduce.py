@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from runs import Run, write_people
 
 from fedmpi.errors import UserError
+from fedmpi.report.__main__ import main as report
 from fedmpi.report.collect import collect
 from fedmpi.reproduce import __main__ as reproduce
+from fedmpi.reproduce.gridfile import find_runs
 from fedmpi.run.record import find_records
 
 SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --progress none"
@@ -198,6 +201,35 @@ def test_the_papers_value_and_the_difference_are_beside_ours(monkeypatch, tmp_pa
     weights = {r["group"]: r for r in rows_of(folder / "weights.csv") if r["setting"] == "ESG"}
     result = Run(folder / "runs/synthetic-ESG-fedminmax-s0").result
     assert float(weights[result["worst_group"]]["paper_mean"]) == 0.999
+
+
+def test_the_report_of_a_quick_look(monkeypatch, tmp_path):
+    """From the run folders, and from grid.json alone; its checks are shown, and decide nothing."""
+    options = f"--quick --rows 90 --limit-test 90 --clients 3 {SMALL}".split()
+    options += ["--data-dir", tmp_path / "data", "--output", tmp_path / "results"]
+    methods = ["--methods", "fedminmax", "fedavg", "centralized"]
+    assert run(monkeypatch, "synthetic", *options, *methods) == 0
+    folder = tmp_path / "results/synthetic-quick"
+    claims = json.loads((folder / "claims.json").read_text())["claims"]
+    pages = []
+    for _ in range(2):
+        assert report([str(folder)]) == 0
+        (section,) = collect(find_runs([folder]), [folder])["sections"]
+        assert section["notes"][0].startswith("A quick look")
+        assert not any("cannot be read" in note for note in section["notes"])
+        for shown, told in zip(section["claims"], claims, strict=True):
+            assert shown["verdict"] == "not decided here"
+            assert shown["checks"] == [(None, check["figures"]) for check in told["checks"]]
+        pages.append(section)
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+    # The curves of so few rounds are not thinned, so both ways show the same.
+    for whole, kept in zip(*(page["cells"] for page in pages), strict=True):
+        assert kept == whole
+    for whole, kept in zip(*(page["runs"] for page in pages), strict=True):
+        assert kept == whole
+    assert pages[1]["notes"][1:] == [
+        f"The folders of these runs are not here: this is from {folder / 'grid.json'}."
+    ]
 
 
 def test_options_go_to_the_methods_that_have_them(monkeypatch, options, tmp_path):

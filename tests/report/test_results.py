@@ -1,0 +1,73 @@
+"""The committed results, whose run folders were not kept: the report shows them all the same."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fedmpi.report.__main__ import main
+from fedmpi.report.collect import collect
+from fedmpi.reproduce.gridfile import find_runs
+
+RESULTS = Path(__file__).parents[2] / "results"
+GRIDS = sorted(path.parent.name for path in RESULTS.glob("*/risks.csv"))
+
+
+def data_of(page: Path) -> dict:
+    """What a page draws."""
+    (text,) = re.findall(
+        r'<script[^>]*id="data"[^>]*>(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL
+    )
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_numbers_on_the_page_are_those_of_the_tables(name, tmp_path):
+    page = tmp_path / "report.html"
+    assert main([str(RESULTS / name), "--output", str(page)]) == 0
+    (section,) = data_of(page)["sections"]
+    cells = {tuple(cell["run"]): cell for cell in section["cells"]}
+    assert len(cells) == len(section["cells"])
+    count = 0
+    for table in ("risks", "accuracies", "weights", "local_global"):
+        path = RESULTS / name / f"{table}.csv"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for row in csv.DictReader(lines):
+            run = int(row["clients"] or 0), row["setting"], row["method"], row["parameter"]
+            if row["mean"] == "":
+                assert run not in cells or cells[run]["groups"]["weight"][0] is None
+                continue
+            if row["group"] in section["groups"]:
+                values = cells[run]["groups"][row["kind"]]
+                mean, std = values[section["groups"].index(row["group"])]
+            else:
+                mean, std = cells[run]["stats"][f"{row['group']}_{row['kind']}"]
+            assert mean == pytest.approx(float(row["mean"]), abs=1e-12), row
+            assert std == (pytest.approx(float(row["std"]), abs=1e-12) if row["std"] else None)
+            assert len(cells[run]["seeds"]) == int(row["runs"])
+            count += 1
+    assert count > 100
+    told = json.loads((RESULTS / name / "claims.json").read_text())["claims"]
+    assert [c["verdict"] for c in section["claims"]] == [c["verdict"] for c in told]
+    assert sum("curves over the rounds" in note for note in section["notes"]) == 1
+    assert not any(run["notes"] for run in section["runs"] if name != "acs-employment")
+
+
+def test_all_of_them_on_one_page_stay_apart():
+    data = collect(find_runs([RESULTS]), [RESULTS])
+    assert len(data["sections"]) == len(GRIDS)
+    assert len({section["title"] for section in data["sections"]}) == len(GRIDS)
+    assert all(section["claims"] for section in data["sections"]) and not data["claims"]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_figures_for_papers(name, tmp_path):
+    assert main([str(RESULTS / name), "--format", "svg", "--output", str(tmp_path)]) == 0
+    kinds = {path.stem.partition("-")[2].rpartition("-")[2] for path in tmp_path.iterdir()}
+    assert kinds == {"risk", "accuracy", "weights"}
+
+
+def test_the_files_are_small():
+    assert all((RESULTS / name / "grid.json").stat().st_size < 200_000 for name in GRIDS)
