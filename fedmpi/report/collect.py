@@ -40,8 +40,8 @@ from fedmpi.reproduce.statistics import (
     method_order,
     method_title,
     number,
-    option_label,
-    option_names,
+    option_facts,
+    option_labels,
     priors_of,
     run_of,
     setting_order,
@@ -203,30 +203,27 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
     Options that differ only between settings do not tell runs apart; a note says them.
     """
     labels, notes = {}, []
-    by_method: dict[str, list[Record]] = defaultdict(list)
+    by_method: dict[str, list[tuple[Record, dict[str, str]]]] = defaultdict(list)
     for record in records:
-        by_method[record.result["method"]].append(record)
+        by_method[record.result["method"]].append((record, option_labels(record.config)))
     for method, runs in by_method.items():
-        by_setting: dict[str, list[Record]] = defaultdict(list)
-        for record in runs:
-            by_setting[run_of(record.config).setting].append(record)
+        by_setting: dict[str, list[dict[str, str]]] = defaultdict(list)
+        for record, said in runs:
+            by_setting[run_of(record.config).setting].append(said)
+        names = list(dict.fromkeys(name for _, said in runs for name in said))
         telling = [
-            option
-            for option in option_names()
-            if any(len({_option(r, option) for r in cell}) > 1 for cell in by_setting.values())
+            name
+            for name in names
+            if any(len({said.get(name) for said in cell}) > 1 for cell in by_setting.values())
         ]
-        for record in runs:
-            labels[id(record)] = label(method, [_option(record, option) for option in telling])
-        for option in option_names():
-            values = {s: _option(cell[0], option) for s, cell in by_setting.items()}
-            if option not in telling and len(set(values.values())) > 1:
-                said = ", ".join(f"{value or 'none'} in {s}" for s, value in values.items())
-                notes.append(f"{method_title(method)} is not the same in all settings: {said}.")
+        for record, said in runs:
+            labels[id(record)] = label(method, [said.get(name, "") for name in telling])
+        for name in names:
+            values = {setting: cell[0].get(name, "") for setting, cell in by_setting.items()}
+            if name not in telling and len(set(values.values())) > 1:
+                told = ", ".join(f"{value or 'none'} in {s}" for s, value in values.items())
+                notes.append(f"{method_title(method)} is not the same in all settings: {told}.")
     return [labels[id(record)] for record in records], notes
-
-
-def _option(record: Record, option: str) -> str:
-    return option_label(option, record.config.get(option))
 
 
 def _run(record: Record, method: int, partitions: _Partitions) -> dict:
@@ -295,12 +292,7 @@ def _facts(config: dict, result: dict) -> list[list[str]]:
         ("parameters", parameters),
         ("loss", config.get("loss")),
         ("η_θ", config.get("lr")),
-        ("η_μ", config.get("lr_mu")),
-        ("ε", config.get("epsilon")),
-        ("local epochs", config.get("local_epochs")),
-        ("batch", config.get("batch_size")),
-        ("q", config.get("q")),
-        ("t", config.get("tilt")),
+        *option_facts(config),
         ("precision", config.get("dtype")),
         ("device", layout.get("device")),
         ("MPI", versions.get("mpi")),

@@ -31,11 +31,8 @@ from fedmpi.mpi.start import run, start
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
 
-METHODS = (
-    *("afl", "fedavg", "qfedavg", "term", "term,tilt-level=sample"),
-    *("fedminmax", "localfedminmax", "centralized"),
-)
-"""In the order of the paper's tables. What TERM's t tilts the paper does not say: both."""
+VARIANTS = {"term": ("term", "term,tilt-level=sample")}
+"""Methods that are run more than once: what TERM's t tilts the paper does not say."""
 EXTRA = {"synthetic": ("qfedavg,q=5",)}
 """What the paper's table of a dataset has beside these."""
 LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
@@ -164,7 +161,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     quick = grid["quick"]
     request = Request(
         options=a,
-        methods=unique(grid["methods"] or [*METHODS, *EXTRA.get(a.dataset, ())]),
+        methods=unique(grid["methods"] or methods_of(a.dataset)),
         settings=unique([name.upper() for name in grid["settings"] or settings_of(a)]),
         seeds=unique(grid["seeds"] or ([0] if quick else [0, 1, 2])),
         clients=unique(grid["clients"]),
@@ -185,6 +182,14 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
 def unique(values: list) -> list:
     """Without repetitions, in order."""
     return list(dict.fromkeys(values))
+
+
+def methods_of(dataset: str) -> list[str]:
+    """All methods, in the order of the paper's tables, and what its table of the dataset adds."""
+    from fedmpi.reproduce.statistics import ORDER
+
+    found = [variant for name in ORDER for variant in VARIANTS.get(name, (name,))]
+    return [*found, *EXTRA.get(dataset, ())]
 
 
 def settings_of(a: argparse.Namespace) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fedmpi.errors import UserError
-from fedmpi.reproduce.statistics import Mean, Means, Run, option_names, run_of
+from fedmpi.reproduce.statistics import Mean, Means, Run, option_labels, own_options, run_of
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, find_records, read_record
 
@@ -43,7 +43,7 @@ CLIENTS = 1000
 """A partition is kept of at most this many clients: more cannot be seen in a heat map."""
 TIMES = ("compute", "exchange", "wait")
 CONFIG = ("method", "dataset", "setting", "seed", "tuned", "parameters", "notes")
-"""Entries of config.json that are kept, beside those of `option_names`."""
+"""Entries of config.json that are kept, beside the options that `option_labels` has."""
 NESTED = {"layout": ("ranks", "device"), "versions": ("fedmpi", "mpi")}
 """Entries of config.json of which some entries are kept. No path and no host is among them."""
 
@@ -147,8 +147,10 @@ def dumps(
 
 
 def _config(config: dict) -> dict:
-    names = dict.fromkeys((*CONFIG, *option_names()))
+    names = dict.fromkeys((*CONFIG, *option_labels(config)))
     found = {name: config[name] for name in names if config.get(name) not in (None, [])}
+    if own := own_options(config):
+        found["science"] = own
     for name, entries in NESTED.items():
         inner = config.get(name) or {}
         found[name] = {entry: inner[entry] for entry in entries if entry in inner}

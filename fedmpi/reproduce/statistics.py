@@ -5,54 +5,34 @@ Tables, claims and the report all take their names, orders and means from here.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmpi import data as datasets
+from fedmpi import methods
 from fedmpi.data.partition import SETTINGS as HETEROGENEITY
 from fedmpi.federation.fairness import DIFFERENCES, RATES
+from fedmpi.methods.option import Option
 from fedmpi.reproduce import paper
+from fedmpi.run.config import Config
 from fedmpi.run.record import Record
 
-METHODS = {
-    "afl": "AFL",
-    "fedavg": "FedAvg",
-    "qfedavg": "q-FedAvg",
-    "term": "TERM",
-    "fedminmax": "FedMinMax",
-    "localfedminmax": "LocalFedMinMax",
-    "centralized": "Centralized",
-}
-"""Titles of the methods, in the order of the paper's tables, which figures have, too."""
+ORDER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
+"""Of the paper's tables, and so of ours and of the figures."""
 
-DATASETS = {
-    "synthetic": "Synthetic",
-    "adult": "Adult",
-    "acs-employment": "ACS Employment",
-    "acs-race": "ACS Employment by race",
-    "fashionmnist": "FashionMNIST",
-    "cifar10": "CIFAR-10",
-}
-"""Titles of the datasets, in the order of the page's sections."""
-
-OPTIONS = {
+RUN_OPTIONS = {
     "clients": "{} clients",
     "model": "{}",
     "loss": "{}",
     "rounds": "{} rounds",
     "lr": "η = {}",
-    "lr_mu": "η_μ = {}",
-    "epsilon": "ε = {}",
-    "adversary": "{}",
-    "local_epochs": "E = {}",
-    "batch_size": "batch {}",
-    "q": "q = {}",
-    "tilt": "t = {}",
-    "tilt_level": "{} tilt",
     "skew": "skew {}",
     "limit_train": "{} training rows",
     "limit_test": "{} test rows",
@@ -60,7 +40,10 @@ OPTIONS = {
     "states": "states {}",
     "dtype": "{}",
 }
-"""What may differ between runs of one method, as it is said beside the method's title."""
+"""Options of every method that may differ between its runs, as they are said beside its title.
+
+The options of the methods themselves declare their words: see fedmpi/methods/option.py.
+"""
 
 SETTINGS = ("ESG", "SSG", "PSG")
 """The order of the paper's tables, and so of ours.
@@ -74,28 +57,65 @@ COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
 
 
 def method_title(name: str) -> str:
-    """Title of a method; for a class of the user's own, its name."""
-    return METHODS.get(name, name.rpartition(":")[2])
+    """Title of a method; for one of the user's own, the name of its class.
+
+    The user's class is not imported for its title: a folder from elsewhere must not choose what is.
+    """
+    return methods.find(name).title if name in methods.FILES else name.rpartition(":")[2]
 
 
 def dataset_title(name: str) -> str:
-    """Title of a dataset; for a file of the user's own, its name."""
-    return DATASETS.get(name) or (Path(name[4:]).name if name.startswith("csv:") else name)
+    """Title of a dataset; for a file or a class of the user's own, its name."""
+    if name in datasets.FILES:
+        return datasets.find(name).title
+    kind, _, own = name.partition(":")
+    return Path(own).name if kind == "csv" else own or name
 
 
-def option_names() -> tuple[str, ...]:
-    """Names of the options that may tell runs of one method apart."""
-    return tuple(OPTIONS)
+@cache
+def _declared() -> dict[str, Option]:
+    return methods.all_options()
 
 
-def option_label(name: str, value: Any) -> str:
-    """Words for an option's value, as in "q = 5"; none if the option was not given."""
+def own_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a method of the user's own was run with, of options that no method of ours has."""
+    if config["method"] in methods.FILES:
+        return {}
+    known = {field.name for field in dataclasses.fields(Config)} | set(_declared())
+    given = config.get("science", config)
+    return {name: x for name, x in given.items() if name not in known and x is not None}
+
+
+def option_labels(config: Mapping[str, Any]) -> dict[str, str]:
+    """Words for each option that may tell runs of a method apart, as in {"q": "q = 5"}.
+
+    An option that was not given has no words.
+    """
+    labels = {name: _said(words, config.get(name)) for name, words in RUN_OPTIONS.items()}
+    for name, option in _declared().items():
+        value = config.get(name)
+        labels[name] = "" if value is None else option.said(value)
+    return labels | {name: _said(f"{name} = {{}}", x) for name, x in own_options(config).items()}
+
+
+def option_facts(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Names and values of the method's own options: the name is a sign where it has one."""
+    signs = {name: option.label.partition(" = ") for name, option in _declared().items()}
+    facts = [
+        (sign if equals else name.replace("_", " "), config.get(name))
+        for name, (sign, equals, _) in signs.items()
+    ]
+    facts += own_options(config).items()
+    return [(name, value) for name, value in facts if value is not None]
+
+
+def _said(words: str, value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         value = "+".join(map(str, value))
-    text = f"{value:,}" if isinstance(value, int) else value
-    return OPTIONS[name].format(f"{text:g}" if isinstance(text, float) else text)
+    text = f"{value:g}" if isinstance(value, float) else value
+    return words.format(f"{text:,}" if isinstance(text, int) else text)
 
 
 def label(method: str, details: Iterable[str] = ()) -> str:
@@ -106,12 +126,12 @@ def label(method: str, details: Iterable[str] = ()) -> str:
 
 def method_order(name: str) -> tuple:
     """Sort key of a method; methods of the user's own come last."""
-    return _place(METHODS, name)
+    return _place(ORDER, name)
 
 
 def dataset_order(name: str) -> tuple:
     """Sort key of a dataset; files of the user's own come last."""
-    return _place(DATASETS, name)
+    return _place(datasets.FILES, name)
 
 
 def setting_order(name: str) -> tuple:
@@ -195,15 +215,24 @@ class Figures:
 
 def run_of(config: Mapping[str, Any]) -> Run:
     """What a run's config.json says was run."""
-    method, parameter = config["method"], ""
-    if method == "qfedavg":
-        parameter = f"q={float(config['q'])}"
-    elif method == "term":
-        level = ", rows" if config.get("tilt_level") == "sample" else ""
-        parameter = f"t={float(config['tilt'])}{level}"
-    if method == "centralized":
-        return Run(0, "", method, parameter)
-    return Run(config["clients"], config.get("setting") or "", method, parameter)
+    name = config["method"]
+    known = methods.find(name) if name in methods.FILES else None
+    options = known.options if known else ()
+    variants = [_variant(option, config.get(option.name)) for option in options]
+    variants += [f"{option}={value}" for option, value in own_options(config).items()]
+    parameter = ", ".join(filter(None, variants))
+    if known and known.single_client:
+        return Run(0, "", name, parameter)
+    return Run(config["clients"], config.get("setting") or "", name, parameter)
+
+
+def _variant(option: Option, value: Any) -> str:
+    """How a value tells rows of the paper's tables apart; nothing for an option that does not."""
+    if not option.variant or value is None:
+        return ""
+    if isinstance(option.variant, str):
+        return option.variant.format(option.type(value))
+    return option.variant.get(value, "")
 
 
 def number(value: Any) -> float | None:

@@ -3,7 +3,20 @@
 import numpy as np
 import pytest
 
-from fedmpi.reproduce.statistics import Run, figures_of, figures_of_paper, over, run_of
+from fedmpi import methods
+from fedmpi.reproduce.statistics import (
+    ORDER,
+    Run,
+    dataset_title,
+    figures_of,
+    figures_of_paper,
+    method_order,
+    method_title,
+    option_facts,
+    option_labels,
+    over,
+    run_of,
+)
 from fedmpi.run.record import find_records
 
 OPTIONS = (
@@ -55,6 +68,31 @@ def test_the_parameter_is_part_of_what_was_run():
     assert run_of(base | q) == (40, "PSG", "qfedavg", "q=5.0")
     assert run_of(base | term) == (40, "PSG", "term", "t=1.0, rows")
     assert run_of(base | {"method": "centralized"}) == (0, "", "centralized", "")
+
+
+def test_a_method_of_the_users_own_is_named_by_its_class_and_its_options():
+    """They are read from config.json: the class is not imported, and here there is none."""
+    config = {"method": "absent.module:Mine", "clients": 4, "setting": "ESG", "rounds": 1000}
+    config |= {"lr": 0.5, "lr_mu": 0.1, "output": "runs/x", "states": ["MA", "RI"]}
+    science = {"method": config["method"], "lr": 0.5, "lr_mu": 0.1, "momentum": 0.9}
+    for given in (config | {"momentum": 0.9, "none": None}, config | {"science": science}):
+        run = run_of(given)
+        assert run == (4, "ESG", "absent.module:Mine", "momentum=0.9")
+        assert run.label == "Mine (momentum=0.9)"
+        said = option_labels(given)
+        assert said["momentum"] == "momentum = 0.9" and said["lr_mu"] == "η_μ = 0.1"
+        assert said["rounds"] == "1,000 rounds" and said["states"] == "states MA+RI"
+        assert ("momentum", 0.9) in option_facts(given) and ("η_μ", 0.1) in option_facts(given)
+    assert sorted(["absent.module:Mine", "centralized", "afl"], key=method_order) == [
+        *("afl", "centralized", "absent.module:Mine"),
+    ]
+    titles = [dataset_title(name) for name in ("cifar10", "csv:data/people.csv", "my.data:People")]
+    assert titles == ["CIFAR-10", "people.csv", "People"]
+
+
+def test_every_method_has_a_place_and_a_title():
+    assert set(ORDER) == set(methods.FILES)
+    assert len({method_title(name) for name in ORDER}) == len(ORDER)
 
 
 def test_the_papers_figures():
