@@ -25,7 +25,7 @@ FORMATS = ("html", "png", "pdf", "svg")
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with its complaints as UserErrors."""
+    """ArgumentParser that raises its complaints as UserErrors."""
 
     def error(self, message: str):  # type: ignore[override]
         raise UserError(f"{message}. See python -m fedmpi.report --help.")
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _output(args: argparse.Namespace) -> Path:
-    """Where it goes. Nothing that is not a report is ever replaced by one."""
+    """Path of the report, or folder of the figures. A report replaces nothing but a report."""
     beside = args.runs[0] if len(args.runs) == 1 else Path()
     if args.format == "html":
         output = args.output or beside / "report.html"

@@ -125,7 +125,7 @@ def _check(record: Record) -> None:
 
 
 def _section(records: list[Record], partitions: _Partitions) -> dict:
-    """One dataset, or one grid of it."""
+    """Section of one dataset, or of one grid of the dataset."""
     dataset = records[0].result["dataset"]
     labels, notes = _labels(records)
     notes = [*shared_notes(records), *notes]
@@ -227,7 +227,10 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
 
 
 def _run(record: Record, method: int, partitions: _Partitions) -> dict:
-    """One run. Its notes say what cannot be read; for a grid file, one note of the section does."""
+    """Data of one run, with notes on what cannot be read.
+
+    What a grid file does not have is said once, in a note of the section.
+    """
     result, config, notes = record.result, record.config, []
     groups = [
         {"name": name} | {key: number(group.get(key)) for key in GROUP}
@@ -281,7 +284,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
 
 
 def _facts(config: dict, result: dict) -> list[list[str]]:
-    """What a reader asks first, as [name, value]."""
+    """Facts that a reader asks for first, as [name, value]."""
     layout, versions = config.get("layout") or {}, config.get("versions") or {}
     parameters = config.get("parameters")
     rows: list[tuple[str, Any]] = [
@@ -328,7 +331,7 @@ def _history(record: Record, groups: list[str]) -> dict:
 
 
 class _Partitions:
-    """Who holds what. Runs of a setting and a seed share a partition, so each is kept once."""
+    """Partitions of all runs: runs of a setting and a seed share one, so each is kept once."""
 
     def __init__(self) -> None:
         self.distinct: list[dict] = []
@@ -354,13 +357,13 @@ class _Partitions:
 def _passes(run: dict) -> np.ndarray:
     """Passes over the training rows before each round of the history; 0 alone without a history.
 
-    The risks of a round are of the theta that it began with.
+    The risks of a round are of the theta that the round began with.
     """
     return run["epochs"] * (np.array(run["history"]["round"] if run["history"] else [1]) - 1)
 
 
 def _trend(runs: list[dict], passes: np.ndarray) -> list | None:
-    """The worst group's training risk after so many passes, the mean over the seeds."""
+    """Training risk of the worst group after so many passes, averaged over the seeds."""
     curves = [
         np.interp(
             passes,
@@ -423,10 +426,10 @@ def _pair(mean: Mean | None) -> list[float | None] | None:
 
 
 def _fairness(tree: Any) -> list[dict] | None:
-    """Whatever the section `fairness` of result.json holds, as tables.
+    """Tables of whatever the section `fairness` of result.json holds.
 
-    A branch is a table, a row for each child: a number is in the column `value`, a branch of
-    numbers fills columns of its own. Deeper branches are tables of their own.
+    A branch is a table with a row for each child: a number is in the column `value`, a branch of
+    numbers fills further columns. Deeper branches are further tables.
     """
     tables: list[dict] = []
     if isinstance(tree, dict):

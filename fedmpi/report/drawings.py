@@ -1,7 +1,7 @@
 """The figures for papers, by matplotlib: one file each.
 
-Words are those of the page. Colour never stands alone: bars have hatches, curves have dashes and
-markers.
+The words are those of the page. Nothing is told by colour alone: bars have hatches, curves have
+dashes and markers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Save = Callable[[Any], Any]
 
 
 def draw_all(data: dict, named: set[Path], form: str) -> Iterator[tuple[str, Save]]:
-    """(file name, function that writes it): figures of each dataset, and of the `named` runs."""
+    """Yield (file name, function that writes the file) of each dataset and of the `named` runs."""
     try:
         import matplotlib
     except ImportError:
@@ -90,7 +90,7 @@ def _of_section(data: dict, section: dict) -> list[tuple[str, Any]]:
 
 
 def _panels_with(section: dict, key: str) -> list[tuple[str, list[dict]]]:
-    """The settings, with those of their cells that have such a curve."""
+    """Settings, each with its cells that have a curve of that name."""
     panels = [
         (setting, [cell for cell in _cells(section, setting) if cell[key]])
         for setting in section["settings"]
@@ -115,17 +115,17 @@ def _of_run(data: dict, section: dict, run: dict) -> list[tuple[str, Any]]:
 
 
 def _file_name(text: str) -> str:
-    """Safe on every file system."""
+    """File name made of `text` that every file system allows."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "unnamed"
 
 
 def _plain(text: str) -> str:
-    """A `$` in a group's name is no mathematics."""
+    """`text` with each `$` escaped: in a group's name it is no mathematics."""
     return text.replace("$", r"\$")
 
 
 def _cells(section: dict, setting: str) -> list[dict]:
-    """A setting's cells; the centralized baseline, which has no setting, is in every one."""
+    """Cells of a setting; those of the centralized baseline, which has no setting, are in all."""
     return [cell for cell in section["cells"] if cell["setting"] in (setting, "")]
 
 
@@ -137,7 +137,7 @@ def _panels(count: int, width: float, height: float, **options: Any) -> tuple[An
 
 
 def _bars(section: dict, what: str) -> Any:
-    """Worst, average and best by method, a panel a setting (the paper's Figure 3)."""
+    """Figure of worst, average and best by method, a panel a setting (the paper's Figure 3)."""
     methods, settings = section["methods"], section["settings"]
     figure, axes = _panels(len(settings), 2.3, 0.42 * len(methods) + 1.1, sharey=True, sharex=True)
     for ax, setting in zip(axes, settings, strict=True):
@@ -157,7 +157,7 @@ def _bars(section: dict, what: str) -> Any:
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel(f"test {what}")
         ax.grid(axis="y", visible=False)
-    axes[0].set_xlim(left=0)  # of all of them, and last: it also ends what follows the bars
+    axes[0].set_xlim(left=0)  # shared by all panels; set last, as it ends autoscaling
     axes[0].set_yticks(range(len(methods)), [_plain(m["label"]) for m in methods])
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -166,7 +166,7 @@ def _bars(section: dict, what: str) -> Any:
 
 
 def _groups(section: dict, key: str, unit: str) -> Any:
-    """A value of each group by method; weights with the priors (the paper's Figure 4)."""
+    """Figure of a value of each group by method; weights with priors (the paper's Figure 4)."""
     groups, settings = section["groups"], section["settings"]
     used = sorted({c["method"] for c in section["cells"] if any(c["groups"][key])})
     height = len(groups) * max(0.22, 0.09 * len(used)) + 1.2
@@ -235,7 +235,7 @@ def _history(section: dict, history: dict, kind: str, name: str) -> Any:
 
 
 def _trends(section: dict, panels: list[tuple[str, list[dict]]]) -> Any:
-    """The worst group over the passes through the rows, by method."""
+    """Figure of the worst group's risk over the passes through the rows, by method."""
     figure, axes = _panels(len(panels), 2.6, 2.6, sharey=True)
     for ax, (setting, cells) in zip(axes, panels, strict=True):
         for cell in cells:
@@ -250,7 +250,7 @@ def _trends(section: dict, panels: list[tuple[str, list[dict]]]) -> Any:
 
 
 def _one_legend(figure: Any, axes: list) -> None:
-    """Above all panels, each word once."""
+    """Draw one legend above all panels, with each label once."""
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
@@ -288,7 +288,7 @@ def _partition(partition: dict) -> Any:
 
 
 def _hypotheses(data: dict, section: dict, panels: list[tuple[str, list[dict]]]) -> Any:
-    """h(x) over the groups' optima and the density of x (the paper's Figure 2)."""
+    """Figure of h(x) over the groups' optima and the density of x (the paper's Figure 2)."""
     x = np.array(data["grid"])
     figure, axes = _panels(len(panels), 2.9, 2.5, sharey=True)
     for ax, (setting, curves) in zip(axes, panels, strict=True):

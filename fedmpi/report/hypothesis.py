@@ -1,4 +1,4 @@
-"""What a run on the synthetic data has learned, as a function of x (the paper's Figure 2)."""
+"""The function of x that a run on the synthetic data has learned (the paper's Figure 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedmpi.errors import UserError
 from fedmpi.run.record import Record
 
 GRID = np.round(np.linspace(-3, 3, 240), 4)
-"""Even in number around 0, where the optima jump."""
+"""An even number of points around 0, where the optima jump."""
 
 
 def optima() -> dict[str, list[float]]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 
 def page(data: dict) -> str:
-    """The whole file. It asks for nothing from elsewhere, and its policy forbids it."""
+    """Text of the whole file, which asks for nothing from elsewhere: its policy forbids that."""
     parts = {
         "title": html.escape(data["title"]),
         "style": _file("report.css"),

@@ -1,4 +1,4 @@
-"""Run the paper's experiments on a dataset, and lay the tables and its claims beside the paper's.
+"""Run the paper's experiments on a dataset, and compare tables and claims with the paper's.
 
     mpirun -n 41 python -m fedmpi.reproduce adult
     mpirun -n 3 python -m fedmpi.reproduce adult                    # the same, 40 virtual clients
@@ -7,10 +7,10 @@
         --clients 10 40
     python -m fedmpi.reproduce adult --tables-only                  # from the runs that are there
 
-Every method, setting and seed runs in this one launch. Stop it when you like: the same command
-goes on where it was. Results are in results/<dataset>/: tables as CSV, Markdown and LaTeX,
-claims.md and claims.json, and grid.json, all runs in one small file for fedmpi.report; the runs
-themselves in runs/ below it.
+Every method, setting and seed runs in this one launch. A launch can be stopped at any time: the
+same command goes on from there. Results are in results/<dataset>/: tables as CSV, Markdown and
+LaTeX, claims.md and claims.json, and grid.json, all runs in one small file for fedmpi.report. The
+runs themselves are in results/<dataset>/runs/.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 VARIANTS = {"term": ("term", "term,tilt-level=sample")}
 """Methods that are run more than once: what TERM's t tilts the paper does not say."""
 EXTRA = {"synthetic": ("qfedavg,q=5",)}
-"""What the paper's table of a dataset has beside these."""
+"""Variants that the paper's table of a dataset has beside the methods."""
 LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
 DEFAULT_CLIENTS = 40
 TABLES_EVERY = 60.0
 QUICK_ROWS = 4000
-"""To train and to test in a quick look, where an image costs as much as a thousand people."""
+"""Images to train and to test on in a quick look: an image costs as much as a thousand people."""
 
 
 @dataclass
 class Request:
-    """The command line: the grid, and the options of fedmpi.train for every run of it."""
+    """The command line: the grid, and the options of fedmpi.train for every run of the grid."""
 
     options: argparse.Namespace
     methods: list[str]
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def conclude(request: Request, plans: list[Plan], write: Callable[[], None]) -> int:
-    """On the server: the files, and the last words; the number of runs that failed."""
+    """Write all files and the last lines, on the server; return the number of runs that failed."""
     from fedmpi.reproduce.gridfile import runs_of, write_grid
     from fedmpi.run.display import say
 
@@ -111,7 +111,7 @@ INSTEAD = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the grid, and those of fedmpi.train that make sense for all of it."""
+    """Parser with the options of the grid, and those of fedmpi.train that suit a whole grid."""
     from fedmpi.methods import FILES
     from fedmpi.run.arguments import parser_of
 
@@ -150,7 +150,7 @@ OF_THE_GRID = (
 
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
-    """The request and its runs, each checked, and looked for on the disk."""
+    """The request and its runs; each run is checked, and looked for on the disk."""
     from fedmpi.federation.grid import look
     from fedmpi.run.arguments import short_name
 
@@ -180,12 +180,12 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
 
 
 def unique(values: list) -> list:
-    """Without repetitions, in order."""
+    """`values` without repetitions, in order."""
     return list(dict.fromkeys(values))
 
 
 def methods_of(dataset: str) -> list[str]:
-    """All methods, in the order of the paper's tables, and what its table of the dataset adds."""
+    """All methods in the order of the paper's tables, and what the dataset's table adds."""
     from fedmpi.reproduce.statistics import ORDER
 
     found = [variant for name in ORDER for variant in VARIANTS.get(name, (name,))]
@@ -193,7 +193,7 @@ def methods_of(dataset: str) -> list[str]:
 
 
 def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
-    """All settings, but PSG where there are two groups, on which it is the same as SSG."""
+    """All settings, but without PSG for two groups, on which PSG is the same as SSG."""
     from fedmpi import data as datasets
     from fedmpi.data.options import options_from
     from fedmpi.data.prepare import prepare
@@ -209,7 +209,7 @@ def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
 
 
 def tuned_files(paths: list[str], request: Request) -> dict[str, str]:
-    """The file for each method that has one."""
+    """Path of the tuned.json of each method that has one."""
     from fedmpi.run.tuned import read_tuned
 
     files: dict[str, str] = {}
@@ -280,7 +280,7 @@ def plan_method(
 
 
 def read_variant(variant: str) -> tuple[str, dict[str, object]]:
-    """`qfedavg,q=5` as the method and what it is run with."""
+    """Method and options of a variant such as `qfedavg,q=5`."""
     from fedmpi.run.arguments import parser as train_parser
 
     name, *pairs = variant.split(",")
@@ -307,7 +307,7 @@ def check_options(request: Request) -> None:
 
 
 def make_quick(a: argparse.Namespace, local: bool) -> None:
-    """A run of seconds where the whole takes minutes: fewer rounds and epochs, fewer images."""
+    """Shorten a run from minutes to seconds, in place: fewer rounds, epochs and images."""
     from fedmpi import data as datasets
 
     preset = datasets.find(a.dataset).preset

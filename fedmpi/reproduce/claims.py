@@ -1,7 +1,7 @@
 """The paper's claims, each decided by figures: pass, fail, or not decided here.
 
 Two figures are equal if they differ by at most max(.01, 2 standard deviations), the larger of the
-two deviations over seeds; .01 alone where there is one seed. That was fixed before anything ran.
+two deviations over seeds; .01 alone where there is one seed. The rule was fixed before any run.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fedmpi.reproduce.statistics import HETEROGENEITY, Figures, Mean, Run
 
 LEAST = 0.01
 SLACK = 1e-9
-"""For figures of three digits whose difference is .01 but for rounding."""
+"""Added to each limit, for figures of three digits whose difference is .01 but for rounding."""
 PASS, FAIL, OPEN = "pass", "fail", "not decided here"
 QUICK = "A quick look: few rounds and local epochs, one seed. Not a result."
 
 
 def allowed(a: Mean, b: Mean) -> float:
-    """How much two equal figures may differ."""
+    """The largest difference between two figures that still count as equal."""
     return max(LEAST, 2 * max(a.std or 0.0, b.std or 0.0)) + SLACK
 
 
 @dataclass
 class Claim:
-    """A claim, and the checks that decide it: it passes if all do, and fails if one does."""
+    """A claim and its checks: the claim passes if all checks do, and fails if one check does."""
 
     number: int
     text: str
@@ -43,7 +43,7 @@ class Claim:
         cells: tuple[Mean | None, Mean | None],
         holds: Callable[[float, float], bool],
     ) -> None:
-        """Check `holds(a - b, what they may differ by)`; open if one of the two is missing."""
+        """Check `holds(a - b, allowed difference)`; the check is open if a or b is missing."""
         a, b = cells
         if a is None or b is None:
             missing = " and ".join(
@@ -77,7 +77,7 @@ class Claim:
 
 
 def show(cell: Mean) -> str:
-    """A figure for people."""
+    """Text of a figure, to three digits."""
     return f"{cell.mean:.3f}" + (f"±{cell.std:.3f}" if cell.std is not None else "")
 
 
@@ -94,7 +94,7 @@ def not_above(difference: float, limit: float) -> bool:
 
 
 def decide(figures: Figures) -> list[Claim]:
-    """All claims. Where PSG would be SSG (two groups), "every setting" is without it."""
+    """All claims, decided. With two groups PSG would be SSG, so "every setting" is without PSG."""
     settings = [s for s in HETEROGENEITY if s != "PSG" or len(figures.groups) > 2]
     claims = [decider(figures, settings) for decider in DECIDERS]
     for number, claim in enumerate(claims, 1):
@@ -177,9 +177,9 @@ def same_weights(figures: Figures, settings: list[str]) -> Claim:
 
 
 def afl_weights_move(figures: Figures, settings: list[str]) -> Claim:
-    """Near the priors: at most a tenth of the way that FedMinMax's weights go, or .01.
+    """Claim 6: "near" is at most a tenth of the way of FedMinMax's weights from the priors, or .01.
 
-    Ways are half the sum of the differences, over the groups.
+    A way is half the sum of the differences over the groups.
     """
     claim = Claim(
         6, "AFL's group weights stay near the priors in ESG, and move to the minimax ones"
@@ -206,7 +206,7 @@ def afl_weights_move(figures: Figures, settings: list[str]) -> Claim:
 
 
 def _weights(figures: Figures, method: str, setting: str) -> dict[str, float] | None:
-    """The mean final weight of each group, if the method was run."""
+    """Mean final weight of each group, if the method was run."""
     run = figures.find(method, setting)
     cells = {name: figures.get("weight", run, name) for name in figures.groups}
     weights = {name: cell.mean for name, cell in cells.items() if cell}
@@ -214,7 +214,7 @@ def _weights(figures: Figures, method: str, setting: str) -> dict[str, float] | 
 
 
 def _distance(a: dict[str, float] | None, b: dict[str, float] | None) -> float | None:
-    """Total variation."""
+    """Total variation between two distributions over the groups, if both are known."""
     return sum(abs(a[name] - b[name]) for name in a) / 2 if a and b else None
 
 

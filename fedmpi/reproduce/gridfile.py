@@ -149,6 +149,9 @@ def dumps(
 def _config(config: dict) -> dict:
     names = dict.fromkeys((*CONFIG, *option_labels(config)))
     found = {name: config[name] for name in names if config.get(name) not in (None, [])}
+    found["dataset"] = _without_folder(config["dataset"])
+    if "tuned" in found:
+        found["tuned"] = Path(found["tuned"]).name
     if own := own_options(config):
         found["science"] = own
     for name, entries in NESTED.items():
@@ -157,12 +160,17 @@ def _config(config: dict) -> dict:
     return found
 
 
+def _without_folder(dataset: str) -> str:
+    kind, _, file = dataset.partition(":")
+    return f"csv:{Path(file).name}" if kind == "csv" else dataset
+
+
 def _result(result: dict) -> dict:
     groups = {
         name: {key: value for key, value in values.items() if key != "confusion"}
         for name, values in result["groups"].items()
     }
-    return _finite(result | {"groups": groups})
+    return _finite(result | {"groups": groups, "dataset": _without_folder(result["dataset"])})
 
 
 def _finite(tree: Any) -> Any:

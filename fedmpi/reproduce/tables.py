@@ -1,4 +1,4 @@
-"""The tables of the paper, with our figures beside its own: as CSV, Markdown and LaTeX."""
+"""Tables as in the paper, with our figures beside the paper's: as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OF_SEEDS = ("output", "seed", "data")
 
 @dataclass
 class Table:
-    """Rows of cells under a head; a cell is text lines, of which the first is ours."""
+    """Rows of cells under a head; a cell is a list of lines, of which the first is our figure."""
 
     name: str
     caption: str
@@ -45,7 +45,7 @@ class Table:
     rules: list[int]
     """Rows before which a rule is drawn."""
     data: list[dict]
-    """The same as numbers, a dict a cell, for the CSV file."""
+    """The cells as numbers, one dict for each cell, for the CSV file."""
 
 
 def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
@@ -68,7 +68,7 @@ def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
 
 
 def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list[str]:
-    """What a reader of a table has to know: how many seeds, what was not alike, what failed."""
+    """Notes for a reader of the tables: how many seeds, what was not alike, what failed."""
     notes = []
     if records:
         seeds = sorted({record.result["seed"] for record in records})
@@ -95,7 +95,7 @@ def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list
 
 
 def fewer_seeds(records: Sequence[Record], seeds: list[int]) -> list[str]:
-    """What was run with some of the seeds alone."""
+    """Notes on what was run with only some of the seeds."""
     seeds_of: dict[Run, set[int]] = {}
     for record in records:
         seeds_of.setdefault(run_of(record.config), set()).add(record.result["seed"])
@@ -122,7 +122,7 @@ def _differing(runs: list[dict], but: tuple[str, ...] = ()) -> str:
 
 
 def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Table]:
-    """Risks, accuracies, weights; local against global; the rates where there are some."""
+    """Yield the tables of risks, accuracies, weights, local against global, and rates if known."""
     main = [run for run in asked if run.clients in (figures.clients, 0)]
     for name, kind, what in (
         ("risks", "risk", "Test risk"),
@@ -161,7 +161,7 @@ def by_setting(
     runs: list[Run],
     columns: list[tuple[str, str, str]],
 ) -> Table:
-    """Settings and methods down, columns of (kind, column, heading) across, as in the paper."""
+    """Table of runs by columns of (kind, column, heading), with a rule between settings."""
     rows: list[list[list[str]]] = []
     rules: list[int] = []
     data: list[dict] = []
@@ -183,7 +183,7 @@ def by_setting(
 
 
 def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
-    """The worst group's risk of FedMinMax and LocalFedMinMax, by clients and setting."""
+    """Table of the worst group's risk with FedMinMax and LocalFedMinMax, by clients and setting."""
     clients = sorted({run.clients for run in asked if run.method == "localfedminmax"})
     settings = [s for s in HETEROGENEITY if any(run.setting == s for run in asked)]
     rows: list[list[list[str]]] = []
@@ -204,7 +204,7 @@ def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
 
 
 def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str) -> Mean | None:
-    """What the paper prints in this cell. Synthetic's groups it calls worst and best: by risk."""
+    """The paper's figure for this cell. Of synthetic the paper has the worst and the best group."""
     if kind not in ("risk", "weight"):
         return None
     if kind == "weight" and dataset == "synthetic":
@@ -217,7 +217,7 @@ def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str
 
 
 def text_of(cell: Mean | None, printed: Mean | None, failed: bool) -> list[str]:
-    """Our figure, and the paper's below it."""
+    """Lines of a cell: our figure, and the paper's if there is one."""
     if cell is None:
         ours = "failed" if failed else "-"
     else:
@@ -250,7 +250,7 @@ def _as_data(
 
 
 def write_table(folder: RunFolder, table: Table, notes: list[str]) -> None:
-    """One table in three forms."""
+    """Write one table in three forms."""
     write_text(folder, f"{table.name}.csv", None, table.data, notes)
     write_text(folder, f"{table.name}.md", markdown(table, notes))
     write_text(folder, f"{table.name}.tex", latex(table, notes))
@@ -263,7 +263,7 @@ def write_text(
     rows: list[dict] | None = None,
     notes: Iterable[str] = (),
 ) -> None:
-    """`text`, or `rows` as CSV; a quick look says so in a column, for CSV has no captions."""
+    """Write `text`, or `rows` as CSV, where a column marks a quick look, as CSV has no captions."""
     if rows is not None:
         quick = QUICK in notes
         folder.write_csv(name, [({"quick": "yes"} if quick else {}) | row for row in rows])
@@ -281,7 +281,7 @@ def markdown(table: Table, notes: list[str]) -> str:
 
 
 def latex(table: Table, notes: list[str]) -> str:
-    """A table environment with booktabs' rules."""
+    """LaTeX of a table: a table environment with booktabs' rules."""
     columns = "l" * 2 + "c" * (len(table.head) - 2)
     lines = ["\\begin{table}", "\\centering", f"\\caption{{{tex(table.caption)}.}}"]
     lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
@@ -302,7 +302,7 @@ def latex(table: Table, notes: list[str]) -> str:
 
 
 def tex(text: str) -> str:
-    """Text as LaTeX has it."""
+    """`text` with LaTeX's special characters escaped."""
     for special in "\\&%$#_{}":
         text = text.replace(special, "\\textbackslash " if special == "\\" else f"\\{special}")
     marks = {"±": "$\\pm$", "<=": "$\\le$", "<": "$<$", ">": "$>$", "^": "\\^{}", "~": "\\~{}"}
@@ -312,7 +312,7 @@ def tex(text: str) -> str:
 
 
 def confusion_rows(records: Sequence[Record]) -> list[dict]:
-    """A row for each count of each run: rows of a group by true and predicted class."""
+    """Rows of confusion.csv: for each run, test rows by group, true and predicted class."""
     return [
         {
             "run": record.folder.name,
@@ -330,7 +330,7 @@ def confusion_rows(records: Sequence[Record]) -> list[dict]:
 
 
 def run_rows(records: Sequence[Record], plans: list[Plan]) -> list[dict]:
-    """A row for each run: how it stands, with what it was run, and what it took."""
+    """Rows of runs.csv: for each run its state, its options, and the time that it took."""
     names = (
         *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
         *("q", "tilt", "tilt_level", "tuned"),
@@ -355,7 +355,7 @@ def run_rows(records: Sequence[Record], plans: list[Plan]) -> list[dict]:
 def write_claims(
     folder: RunFolder, figures: Figures, dataset: str, notes: list[str], quick: bool
 ) -> None:
-    """claims.json and claims.md: the verdicts, the figures that decide, and the paper's own."""
+    """Write claims.json and claims.md: verdicts, the figures that decide, the paper's verdicts."""
     of_paper = figures_of_paper(dataset)
     theirs = {c.number: c.verdict for c in decide(of_paper)} if of_paper else {}
     claims = [claim.as_dict() for claim in decide(figures)]

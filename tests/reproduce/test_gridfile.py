@@ -48,6 +48,11 @@ def test_what_is_kept_is_what_the_runs_know(grid):
 
 def test_it_names_no_folder_and_no_host(grid, tmp_path):
     config = json.loads((grid / "runs/fedavg-0/config.json").read_text())
+    for path in grid.glob("runs/*/*.json"):
+        told = json.loads(path.read_text()) | {"dataset": f"csv:{tmp_path}/people.csv"}
+        tuned = {"tuned": f"{tmp_path}/tuned.json"} if path.name == "config.json" else {}
+        path.write_text(json.dumps(told | tuned))
+    write_grid(grid, runs_of(grid))
     text = (grid / "grid.json").read_text()
     assert str(tmp_path) not in text and "command" not in text
     assert not any(f'"{host}"' in text for host in config["layout"]["hosts"])

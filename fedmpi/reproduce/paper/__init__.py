@@ -1,9 +1,9 @@
-"""The paper's tables as data: what it prints, to three digits, and nothing derived from it.
+"""The paper's tables as data: the printed numbers, to three digits, and nothing derived.
 
 risks.csv has the test risks (mean and standard deviation over three runs), weights.csv the final
 group weights. A dataset's name with "(local vs global)" is of the tables that compare FedMinMax
 with LocalFedMinMax; a setting that is blank is the centralized baseline's. The paper heads
-FashionMNIST's columns there with CIFAR-10's classes; here they have their own, in order.
+FashionMNIST's columns there with CIFAR-10's classes; here FashionMNIST's own stand, in order.
 
     python -m fedmpi.reproduce.paper     # do the tables agree with themselves, and with the claims?
 """
@@ -21,7 +21,7 @@ CLIENTS = 40
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of a table."""
+    """One number of a table."""
 
     dataset: str
     clients: int
@@ -31,7 +31,7 @@ class Printed:
     group: str
     mean: float
     std: float | None
-    """None in the tables of weights, which print none."""
+    """None in the tables of weights, which print no deviations."""
 
 
 @cache
@@ -59,9 +59,10 @@ def lookup(
 ) -> Printed | None:
     """The number that the paper prints for this, or None.
 
-    Where the paper names no parameter (it tuned it), any value of ours is compared; where it names
-    one, only the same. (What TERM's t tilts it does not say: both of ours are compared.) The
-    tables of LocalFedMinMax are asked where the main ones have no answer.
+    Where the paper names no parameter (a tuned one), any value of ours is compared; where the paper
+    names one, only the same value. (The paper does not say what TERM's t tilts: both of our
+    variants are compared.) The tables of LocalFedMinMax are asked where the main tables have no
+    answer.
     """
     for name in (dataset, dataset + LOCAL_GLOBAL):
         for named in ("", parameter.partition(",")[0]):

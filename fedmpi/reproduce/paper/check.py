@@ -1,4 +1,4 @@
-"""Do the paper's tables agree with themselves, and with what its text says of them?"""
+"""Checks whether the paper's tables agree with each other, and with the paper's text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from fedmpi.reproduce.claims import FAIL, SLACK, decide, show
 from fedmpi.reproduce.paper import LOCAL_GLOBAL, Printed, printed
-from fedmpi.reproduce.statistics import Figures, figures_of_paper
+from fedmpi.reproduce.statistics import HETEROGENEITY, Figures, figures_of_paper
 
 DATASETS = ("synthetic", "adult", "fashionmnist", "cifar10", "acs-employment", "acs-race")
 DIGIT = 0.0005
-"""What rounding to three digits can hide."""
+"""Largest difference that rounding to three digits can hide."""
 
 
 def findings() -> Iterator[str]:
-    """A line for everything that does not fit together."""
+    """Yield a line for everything that does not fit together."""
     yield from sums_of_weights()
     yield from numbers_printed_twice()
     yield from rows_printed_twice()
@@ -33,7 +33,7 @@ def findings() -> Iterator[str]:
 
 
 def tables(kind: str) -> dict[tuple, list[Printed]]:
-    """The numbers of a kind by row of their table."""
+    """Numbers of a kind, by row of their table."""
     rows: dict[tuple, list[Printed]] = {}
     for p in printed(kind):
         rows.setdefault((p.dataset, p.clients, p.setting, p.method, p.parameter), []).append(p)
@@ -41,7 +41,7 @@ def tables(kind: str) -> dict[tuple, list[Printed]]:
 
 
 def sums_of_weights() -> Iterator[str]:
-    """Final weights are a distribution, to rounding."""
+    """Yield rows of final weights that do not sum to one, to rounding."""
     for (dataset, _, setting, method, _), row in tables("weight").items():
         total = sum(p.mean for p in row)
         if abs(total - 1) > DIGIT * len(row) + SLACK:
@@ -50,7 +50,7 @@ def sums_of_weights() -> Iterator[str]:
 
 
 def numbers_printed_twice() -> Iterator[str]:
-    """FedMinMax at 40 clients is in two tables."""
+    """Yield cells of FedMinMax at 40 clients that differ between the two tables that have it."""
     main = tables("risk")
     for (dataset, clients, setting, method, parameter), row in main.items():
         twin = main.get((dataset.removesuffix(LOCAL_GLOBAL), clients, setting, method, parameter))
@@ -64,7 +64,7 @@ def numbers_printed_twice() -> Iterator[str]:
 
 
 def rows_printed_twice() -> Iterator[str]:
-    """Two runs that agree in most groups to three digits of mean and deviation are one."""
+    """Yield rows of a table that agree in most groups: two runs would hardly do so."""
     rows = [(key, row) for key, row in tables("risk").items() if LOCAL_GLOBAL not in key[0]]
     for i, (first, row) in enumerate(rows):
         for second, other in rows[i + 1 :]:
@@ -98,7 +98,7 @@ SUMMARY = {
 
 
 def worst_of_the_summary() -> Iterator[str]:
-    """The worst group in the text's table should be the worst of the appendix's columns."""
+    """Yield worst groups of the text's table that are not the worst of the appendix's columns."""
     rows = tables("risk")
     for (dataset, method), cells in SUMMARY.items():
         for clients, setting, mean, std in cells:
@@ -112,7 +112,7 @@ def worst_of_the_summary() -> Iterator[str]:
 
 
 def groups_the_wrong_way_round() -> Iterator[str]:
-    """ACS: who is worse off, the employed or the others, should not depend on the race alone."""
+    """Yield, for each race of ACS, how often the employed are worse off than the others."""
     figures = figures_of_paper("acs-employment")
     assert figures
     for race in ("White", "Black", "Other"):
@@ -129,8 +129,8 @@ def groups_the_wrong_way_round() -> Iterator[str]:
 
 
 def beaten(dataset: str, figures: Figures) -> Iterator[str]:
-    """FedMinMax should have the lowest printed risk of the worst group, ties aside."""
-    for setting in ("ESG", "PSG", "SSG"):
+    """Yield methods with a lower printed risk of the worst group than FedMinMax."""
+    for setting in HETEROGENEITY:
         ours = figures.get("risk", figures.find("fedminmax", setting), "worst")
         for run in figures.runs:
             theirs = figures.get("risk", run, "worst")
@@ -143,10 +143,13 @@ def beaten(dataset: str, figures: Figures) -> Iterator[str]:
 
 
 def risk_of_fedavg(dataset: str, figures: Figures) -> Iterator[str]:
-    """The text says that FedAvg's worst group gets worse from ESG to SSG: of accuracy."""
+    """Yield datasets on which FedAvg's worst risk does not rise from ESG to SSG.
+
+    The text says so of the worst group's accuracy.
+    """
     cells = {
         setting: cell
-        for setting in ("ESG", "PSG", "SSG")
+        for setting in HETEROGENEITY
         if (cell := figures.get("risk", figures.find("fedavg", setting), "worst"))
     }
     if cells["SSG"].mean <= cells["ESG"].mean:
