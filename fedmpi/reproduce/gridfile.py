@@ -30,6 +30,7 @@ import numpy as np
 
 from fedmpi.errors import UserError
 from fedmpi.reproduce.statistics import Mean, Means, Run, option_labels, own_options, run_of
+from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, find_records, read_record
 
@@ -153,7 +154,7 @@ def _config(config: dict) -> dict:
     if "tuned" in found:
         found["tuned"] = Path(found["tuned"]).name
     if own := own_options(config):
-        found["science"] = own
+        found[IDENTITY] = own
     for name, entries in NESTED.items():
         inner = config.get(name) or {}
         found[name] = {entry: inner[entry] for entry in entries if entry in inner}

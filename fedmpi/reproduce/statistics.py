@@ -21,7 +21,7 @@ from fedmpi.data.partition import SETTINGS as HETEROGENEITY
 from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.methods.option import Option
 from fedmpi.reproduce import paper
-from fedmpi.run.config import Config
+from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.record import Record
 
 ORDER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
@@ -82,7 +82,7 @@ def own_options(config: Mapping[str, Any]) -> dict[str, Any]:
     if config["method"] in methods.FILES:
         return {}
     known = {field.name for field in dataclasses.fields(Config)} | set(_declared())
-    given = config.get("science", config)
+    given = config.get(IDENTITY, config)
     return {name: x for name, x in given.items() if name not in known and x is not None}
 
 
