@@ -20,6 +20,11 @@ fail() {
 # usage SCRIPT: the comment at the head of a script is its help text.
 usage() { sed -n -e '1d' -e '/^#/!q' -e 's/^# \{0,1\}//p' -- "$1"; }
 
+# print_sum FILE: the tests' last line, from lines of PASSED FAILED SKIPPED.
+print_sum() {
+    awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$1"
+}
+
 # venv_of MPI: the environment's folder, or a clear line for an MPI that we do not know.
 venv_of() {
     case $1 in

@@ -8,6 +8,8 @@
 # marked `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks. What
 # Open MPI's say is shown when MPICH's have ended.
 # Options go to each pytest: ./launch/test.sh tests/methods/test_simplex.py -k floor
+#
+# The last line is the sum over all of them: N passed, N failed, N skipped
 
 set -euo pipefail
 # shellcheck source=launch/setup.sh
@@ -30,6 +32,7 @@ extras=(test images acs report)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 touch "$scratch/legs" "$scratch/failed" # a line for each: two shells write them
+sums=${FEDMPI_TEST_SUMS:-$scratch/sums} # as well; .ci/run keeps it, and prints the last line itself
 
 # run_pytest MARKS [options]: pytest in one process of the environment at hand.
 run_pytest() {
@@ -42,24 +45,41 @@ run_pytest() {
 # any_test MARK: is there one with this mark among those asked for?
 any_test() { run_pytest "$1 and ($marks)" --collect-only -q >/dev/null 2>&1; }
 
-# leg NAME COMMAND...: runs it, and keeps how it went for the last line.
+# note_failure NAME PASSED FAILED SKIPPED: for the last two lines.
+note_failure() {
+    echo "$1" >>"$scratch/failed"
+    echo "${@:2}" >>"$sums"
+}
+
+# leg NAME COMMAND...: runs it, and keeps how it went for the last two lines.
 leg() {
-    local name=$1
+    local name=$1 code=0 passed=0 failed=0 skipped=0
+    local -x FEDMPI_COUNTS=$scratch/counts-$1 # written by tests/conftest.py
     shift
     say "tests: $name"
     echo "$name" >>"$scratch/legs"
-    "$@" || echo "$name" >>"$scratch/failed"
+    "$@" || code=$?
+    [[ ! -s $FEDMPI_COUNTS ]] || read -r passed failed skipped <"$FEDMPI_COUNTS"
+    # 5 is "no tests": what was asked for may all be in another leg. If it is in none, see below.
+    if ((code == 0 || code == 5)); then
+        echo "$passed $failed $skipped" >>"$sums"
+    else
+        # One that broke off before it counted has failed once.
+        note_failure "$name" "$passed" "$((failed ? failed : 1))" "$skipped"
+    fi
 }
 
 # on_ranks MPI: the tests marked `mpi` on 3 ranks.
 on_ranks() {
-    local logs=$scratch/$1 log
+    local logs=$scratch/$1 log what=(${options[@]+"${options[@]}"})
     mkdir -- "$logs"
+    # Of all files, those that have such a test: each rank takes 3 s to read the others.
+    ((${#what[@]})) || mapfile -t what < <(grep -rl --include='test_*.py' 'mark\.mpi\b' tests)
     (
         use_mpi "$1"
         PATH=$venv/bin:$PATH "$venv/bin/mpirun" -n 3 "$venv/bin/python" \
             "$fedmpi_root/launch/pytest_rank.py" "$logs" --with-mpi -m "mpi and ($marks)" \
-            -q -x --color=no ${options[@]+"${options[@]}"} </dev/null
+            -o faulthandler_timeout=1200 -q -x --color=no "${what[@]}" </dev/null
     ) && return
     # Rank 0 has shown its own report; a rank that passed has nothing to add.
     for log in "$logs"/rank*.log; do
@@ -71,9 +91,10 @@ on_ranks() {
     return 1
 }
 
-# both_legs MPI NAME MARKS: in one process, and on 3 ranks, each if there is something to run.
+# both_legs MPI NAME MARKS: in one process, and on 3 ranks, each if there is something to run. What
+# runs on ranks would only be skipped in one process.
 both_legs() {
-    if [[ $3 ]]; then leg "$2" run_pytest "$3"; fi
+    if [[ $3 ]]; then leg "$2" run_pytest "not mpi and ($3)"; fi
     if [[ $mpi ]]; then leg "3 ranks of $2" on_ranks "$1"; fi
 }
 
@@ -85,8 +106,11 @@ under_open_mpi() {
 
 set_up mpich "${extras[@]}"
 cd -- "$fedmpi_root"
-mpi=$(any_test mpi && echo yes || true)
-launch=$(any_test launch && echo yes || true)
+mpi=yes launch=yes
+if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: it takes 5 s each to look
+    mpi=$(any_test mpi && echo yes || true)
+    launch=$(any_test launch && echo yes || true)
+fi
 beside=""
 # At the same time: a test mostly waits for processes to start. Not so the slow ones, and those that
 # make hosts of this machine.
@@ -99,12 +123,18 @@ if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
 fi
 both_legs mpich MPICH "$marks"
 if [[ $beside ]]; then
-    wait "$beside" || echo "Open MPI (broken off)" >>"$scratch/failed"
+    wait "$beside" || note_failure "Open MPI (broken off)" 0 1 0
     cat -- "$scratch/openmpi.log"
 elif [[ $mpi || $launch ]]; then
-    (under_open_mpi) || echo "Open MPI (not installed)" >>"$scratch/failed"
+    (under_open_mpi) || note_failure "Open MPI (not installed)" 0 1 0
 fi
+grep -Eqv '^0 0 0$' -- "$sums" || note_failure "no test was found" 0 1 0
 
 list() { paste -sd, -- "$1" | sed 's/,/, /g'; }
-[[ ! -s $scratch/failed ]] || fail "tests FAILED: $(list "$scratch/failed")"
-say "all tests passed: $(list "$scratch/legs")"
+if [[ -s $scratch/failed ]]; then
+    say "tests FAILED: $(list "$scratch/failed")"
+else
+    say "all tests passed: $(list "$scratch/legs")"
+fi
+[[ ${FEDMPI_TEST_SUMS:-} ]] || print_sum "$sums"
+[[ ! -s $scratch/failed ]]
