@@ -166,6 +166,7 @@ def test_who_holds_what():
 
 def test_a_package_that_npm_cannot_get(tmp_path, monkeypatch):
     monkeypatch.setenv("npm_config_registry", "http://nobody.invalid")
+    monkeypatch.setenv("npm_config_fetch_retry_mintimeout", "10")
     with pytest.raises(Unavailable, match=r"code|npm"):  # or there is no npm
         Npm("left@1.0").fetch(["a"], tmp_path, progress=False)
 
