@@ -9,6 +9,7 @@ from pathlib import Path
 # The problems here are small: more threads would only wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import hypothesis
 import pytest
 from jobs import options
 from runs import CutOff, Run, launch
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(items):
         if not item.get_closest_marker("mpi"):
             marks = item.own_markers
             marks[:] = [m for m in marks if "--with-mpi" not in m.kwargs.get("reason", "")]
+
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile(
+    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no clock")
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -66,9 +73,9 @@ def train(tmp_path):
 def mpirun(tmp_path):
     """Start a real mpirun: mpirun(3, "-m", "fedmpi.train", ...) -> CompletedProcess."""
 
-    def run(ranks: int, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess:
+    def run(ranks: int, *arguments: object) -> subprocess.CompletedProcess:
         command = ["mpirun", "-n", str(ranks), sys.executable, *map(str, arguments)]
-        return launch(command, timeout, cwd=tmp_path, stdin=subprocess.DEVNULL)
+        return launch(command, cwd=tmp_path, stdin=subprocess.DEVNULL)
 
     return run
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from runs import launcher
+from runs import launcher, limit
 
 from fedmpi.methods import FILES
 
@@ -35,7 +35,7 @@ def test_a_run_imports_nothing_heavy(tmp_path):
         env=launcher(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=limit(),
     )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()[-1].split()) <= ALLOWED

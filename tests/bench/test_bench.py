@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from jobs import people
-from runs import launcher
+from runs import launcher, limit
 
 from fedmpi import models
 from fedmpi.bench.__main__ import read_command_line
@@ -40,7 +40,7 @@ def test_rounds_are_measured_and_are_the_same_work(tmp_path):
         f"csv:{people(tmp_path / 'people.csv')}",
     ]
     command += [*SMALL, "--data-dir", str(tmp_path / "data")]
-    done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=launcher(), capture_output=True, text=True, timeout=limit())
     assert done.returncode == 0, done.stdout + done.stderr
     with open(tmp_path / "bench.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -12,10 +12,12 @@ import subprocess
 import time
 from pathlib import Path
 
+from runs import launcher, limit
+
 PORT = 2222
 CPUS = 16
 """What each host tells Slurm that it has; it does not check."""
-PATIENCE = 180
+PATIENCE = limit()
 TEMPORARY = "/run"
 """Each host's own. Open MPI's daemons have folders there that are named by nothing but their PID,
 and processes of several hosts have the same ones here."""
@@ -268,8 +270,6 @@ class Bed:
 
 def environment() -> dict[str, str]:
     """How ranks are started: by this Python, whose mpirun is first on the PATH."""
-    from runs import launcher
-
     clean = {k: v for k, v in launcher().items() if not k.startswith(("SLURM", "MPI4PY"))}
     return clean | {"PATH": f"{clean['PATH']}:/usr/sbin:/sbin"}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from bed import Bed
 from jobs import options
+from runs import limit
 
-LONG = 900
+LONG = limit()
 """Seconds for a run that takes ten on a quiet machine."""
 ROUNDS = 20
 

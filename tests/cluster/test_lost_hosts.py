@@ -6,7 +6,7 @@ import time
 
 import pytest
 from bed import FOR_HOSTS, Bed, environment, missing
-from runs import Run
+from runs import Run, limit
 from starts import LONG, difference, mpirun, train
 
 pytestmark = [pytest.mark.cluster, pytest.mark.launch]
@@ -28,7 +28,7 @@ def test_the_job_ends_with_a_clear_line_and_goes_on_elsewhere(tmp_path, whole, w
     if why := missing(FOR_HOSTS):
         pytest.skip(why)
     program = train(
-        tmp_path, "run", "--checkpoint-every", "20", "--stall-timeout", "15", rounds=ROUNDS
+        tmp_path, "run", "--checkpoint-every", "20", "--stall-timeout", limit(15), rounds=ROUNDS
     )
     with Bed(tmp_path / "net") as bed:
         watch = [sys.executable, "-m", "fedmpi.run.supervise", "--"]
@@ -48,7 +48,7 @@ def test_the_job_ends_with_a_clear_line_and_goes_on_elsewhere(tmp_path, whole, w
         seconds = time.monotonic() - began
         said = (tmp_path / "log").read_text()
         print(f"{what}: over after {seconds:.1f} s, code {code}\n{said[-3000:]}")
-        assert code != 0 and seconds < 240, said
+        assert code != 0 and seconds < LONG, said
         if what == "the host goes away":
             assert "lost " in said and "n2" in said.split("lost ")[-1], said
         else:

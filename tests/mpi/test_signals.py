@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from jobs import Job, options
-from runs import launcher
+from runs import launcher, limit
 
 
 def started(tmp_path, method: str, line: str) -> Job:
@@ -55,5 +55,5 @@ def main():
 sys.late = Late()
 run(main)
 """
-    done = subprocess.run([sys.executable, "-c", script], env=launcher(), timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], env=launcher(), timeout=limit())
     assert done.returncode == code

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from reports import NASTY
-from runs import launcher
+from runs import launcher, limit
 
 from fedmpi.report.__main__ import main
 from fedmpi.report.collect import collect
@@ -99,6 +99,6 @@ def test_open_hands_the_file_to_the_browser(nasty, tmp_path):
         [sys.executable, "-m", "fedmpi.report", str(nasty), "--open"],
         env=launcher() | {"BROWSER": f"{browser} %s"},
         check=True,
-        timeout=120,
+        timeout=limit(),
     )
     assert (tmp_path / "opened").read_text().strip() == (nasty / "report.html").as_uri()

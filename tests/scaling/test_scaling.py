@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import launcher
+from runs import launcher, limit
 
 from fedmpi.bench.launch import end, launch
 from fedmpi.errors import UserError
@@ -208,7 +208,9 @@ def test_points_are_measured_once_and_one_that_fails_is_a_line(tmp_path):
 
     def run(*more: str) -> subprocess.CompletedProcess:
         words = [*command, *more, *data]
-        return subprocess.run(words, env=launcher(), capture_output=True, text=True, timeout=600)
+        return subprocess.run(
+            words, env=launcher(), capture_output=True, text=True, timeout=limit()
+        )
 
     done = run("--studies", "groups", "--")
     assert done.returncode == 0, done.stdout + done.stderr
