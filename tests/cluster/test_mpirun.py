@@ -14,6 +14,7 @@ from starts import LONG, difference, mpirun, train
 pytestmark = [pytest.mark.cluster, pytest.mark.launch]
 
 
+@pytest.mark.once
 def test_a_bed_leaves_nothing_behind(tmp_path):
     if why := missing(FOR_HOSTS):
         pytest.skip(why)

@@ -102,6 +102,7 @@ def checkpoint(folder: Path) -> int:
     return torch.load(folder / "run/checkpoint.pt", weights_only=True)["round"]
 
 
+@pytest.mark.once
 def test_gpu_ranks_lie_as_the_gpus_do(slurm, tmp_path):
     """Two GPUs a node, two ranks each: the server, and four client ranks on every node."""
     script = edited(
@@ -120,6 +121,7 @@ def test_gpu_ranks_lie_as_the_gpus_do(slurm, tmp_path):
     assert not list(REPOSITORY.glob(".hosts-*"))
 
 
+@pytest.mark.once
 def test_an_array_does_every_method_setting_and_seed_once(slurm, tmp_path):
     script = edited(
         "array.sbatch",
@@ -158,6 +160,7 @@ def test_scaling_is_measured_by_srun_within_an_allocation(slurm, tmp_path):
     assert "64 nodes" in (tmp_path / "study/scaling.md").read_text()
 
 
+@pytest.mark.once
 def test_a_script_without_its_environment_says_so(slurm, tmp_path):
     script = edited("one-node.sbatch", tmp_path, "--ntasks=2", "train=()")
     script.write_text(re.sub(r"environment=\S+", "environment=.nowhere", script.read_text()))
