@@ -266,7 +266,7 @@ def test_a_job_that_is_suspended_as_a_whole_goes_on(options, tmp_path):
     from runs import launcher
 
     stall = limit(3)
-    slow = [*options, "--stall-timeout", stall, "--rounds", "1000", "--eval-every", "10"]
+    slow = [*options, "--stall-timeout", stall, "--rounds", "400", "--eval-every", "10"]
     command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train", *map(str, slow)]
     job = subprocess.Popen(
         command, env=launcher(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
