@@ -23,6 +23,7 @@ def pytest_collection_modifyitems(items):
             marks = item.own_markers
             marks[:] = [m for m in marks if "--with-mpi" not in m.kwargs.get("reason", "")]
 
+
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile(
     "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
