@@ -44,7 +44,7 @@ def main() -> int:
     if config.dataset.endswith("/"):
         from fedmpi.data.owners import fingerprint
 
-        config.data = fingerprint(world, config)
+        config = config.replace(data=fingerprint(world, config))
     finished, members = world.on_server(lambda: look_for_result(world, config))
     if not finished:
         ranks = world.first(members)  # spare ranks wait in the bcast below

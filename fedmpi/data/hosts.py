@@ -58,7 +58,7 @@ def prepare_here(config: DataConfig, quiet: bool = False) -> Prepared:
 
     bar = config.progress == "bar" or (config.progress == "auto" and at_terminal())
     dataset, options = find(config.dataset), options_from(config)
-    return prepare(dataset, Path(config.data_dir), options, bar and not quiet)
+    return prepare(dataset, Path(config.data_dir), options, bar and not quiet, config.data_key)
 
 
 def digest(folder: Path) -> str:

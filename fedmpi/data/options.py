@@ -44,6 +44,9 @@ class DataConfig(Protocol):
     def data_dir(self) -> str: ...
 
     @property
+    def data_key(self) -> str: ...
+
+    @property
     def progress(self) -> str: ...
 
 

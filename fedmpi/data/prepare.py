@@ -21,10 +21,17 @@ from fedmpi.errors import UserError
 
 
 def prepare(
-    dataset: Dataset, data_dir: Path, options: DataOptions, progress: bool = False
+    dataset: Dataset,
+    data_dir: Path,
+    options: DataOptions,
+    progress: bool = False,
+    key: str | None = None,
 ) -> Prepared:
-    """The prepared `dataset`, read and stored first if it is not there yet."""
-    folder = data_dir / "prepared" / dataset.key(options)
+    """Return the prepared `dataset`, read and stored first if it is not there yet.
+
+    `key` is the dataset's for these options, where it is known already.
+    """
+    folder = data_dir / "prepared" / (key or dataset.key(options))
     if not folder.exists() or is_stale(folder):
         arrays = dataset.read(data_dir, options, progress)
         tidy(dataset, arrays)

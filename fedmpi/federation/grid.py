@@ -86,8 +86,7 @@ def look(plan: Plan) -> None:
                 f"{plan.folder} holds {state} run of another configuration ({what}): give another "
                 "--output, or --force to replace it."
             )
-        c.force = bool(what)
-        c.resume = not what
+        plan.config = c.replace(force=bool(what), resume=not what)
     if not plan.finished:
         plan.failure = failed.get("why")
 
@@ -150,7 +149,7 @@ def run_grid(
     world.meet()  # the other teams
     if world.is_server:
         for plan in waiting:
-            plan.config.force = False  # it has been
+            plan.config = plan.config.replace(force=False)  # it has been
             look(plan)
     asked = world.gather(stopped)
     line = world.on_server(lambda: how_to_go_on(plans, world.size) if any(asked or ()) else None)
@@ -172,15 +171,15 @@ def prepare_all(plans: list[Plan]) -> None:
     """Prepare the data before several teams would, each."""
     for plan in plans:
         c = plan.config
-        prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c))
+        prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c), key=c.data_key)
 
 
 def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:
     """One run, on the ranks of the team that it can use; the others wait. Was it asked to stop?"""
     from fedmpi.federation.job import Job
 
-    c, why, stopped = plan.config, None, False
-    c.progress = "none"  # of its own
+    why, stopped = None, False
+    c = plan.config = plan.config.replace(progress="none")  # of its own
     ranks = members.first(c)
     if ranks:
         try:

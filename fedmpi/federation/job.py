@@ -131,14 +131,21 @@ class Job:
         if self.owners_apart:
             from fedmpi.data.owners import fingerprint, read_owned_rows
 
-            c.data = c.data or fingerprint(self.ranks, c)
+            if not c.data:
+                self._settle(data=fingerprint(self.ranks, c))
             self.prepared = read_owned_rows(self.ranks, c)
         else:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
         speeds = self._speeds() if c.balance == "speed" else None
-        c.micro_batch = self._on_desk(lambda desk: desk.plan(self.prepared, speeds))
+        self._settle(micro_batch=self._on_desk(lambda desk: desk.plan(self.prepared, speeds)))
+
+    def _settle(self, **changes: object) -> None:
+        """Settle what is known only now, for all on this rank that have the configuration."""
+        self.config = self.method.config = self.config.replace(**changes)
+        if self.desk:
+            self.desk.config = self.config
 
     def _speeds(self) -> list[float] | None:
         """Of the client ranks; of the run that is resumed, if it had as many."""
@@ -159,7 +166,7 @@ class Job:
                 f"--clients {self.config.clients}, but the rows have {owners} owners: leave "
                 "--clients out."
             )
-        self.config.clients = owners
+        self._settle(clients=owners)
 
     def _share_rows(self) -> None:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 IDENTITY = "science"
@@ -14,9 +15,9 @@ IDENTITY = "science"
 had at first: runs and checkpoints from then are recognised."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Config:
-    """One training run, fully resolved.
+    """One training run, fully resolved, which `replace` alone can change.
 
     An option that the method or the dataset has no use for is None, whatever its type says: the
     types are for those that read it.
@@ -78,16 +79,37 @@ class Config:
         settings = dataclasses.asdict(self)
         return settings | settings.pop("options")
 
+    @cached_property
+    def data_key(self) -> str:
+        """Name of the prepared rows, or the fingerprint of owners' files.
+
+        A run asks for it five times, and for a user's file that takes reading and hashing the file:
+        so each process finds the key once.
+        """
+        # Imported here, because the ranks of clients do without them.
+        from fedmpi import data as datasets
+        from fedmpi.data.options import options_from
+
+        return self.data or datasets.find(self.dataset).key(options_from(self))
+
+    def replace(self, **changes: Any) -> Config:
+        """Return this run with `changes`, and with the key of the rows if these stay the same."""
+        new = dataclasses.replace(self, **changes)
+        if "data_key" in vars(self) and changes.keys() <= {"clients", *NOT_IDENTITY}:
+            vars(new)["data_key"] = self.data_key
+        return new
+
+    def __getstate__(self) -> dict:
+        """Leave the key of the rows out: on another host the same name may be of another file."""
+        return {name: value for name, value in vars(self).items() if name != "data_key"}
+
     def identity(self) -> dict:
         """Settings that decide the result, to rounding: runs that agree in them are the same run.
 
         The rows are among them by the name of their prepared folder, which for a user's file comes
         from its contents; where the contents say who the clients are, so does that name.
         """
-        # Imported here, because the ranks of clients do without them.
-        from fedmpi import data as datasets
-        from fedmpi.data.options import options_from
-        from fedmpi.data.partition import OWNED
+        from fedmpi.data.partition import OWNED  # which the ranks of clients do without
 
         # What is None decides nothing. So runs from before an option existed are known again.
         settings = {
@@ -96,8 +118,8 @@ class Config:
             if name not in NOT_IDENTITY and value is not None
         }
         if self.setting == OWNED:
-            del settings["clients"]
-        return settings | {"data": self.data or datasets.find(self.dataset).key(options_from(self))}
+            settings.pop("clients", None)
+        return settings | {"data": self.data_key}
 
 
 NOT_IDENTITY = (
