@@ -73,8 +73,9 @@ class Federation(Contestant):
         job = Job(ranks, config)
         with quiet():
             self.training = job.begin()
-        if job.desk and config.batch_size:
-            self.batches = int(-(-job.desk.deal.partition.client_sizes // config.batch_size).sum())
+        if job.plan and config.batch_size:
+            sizes = job.plan.allocation.partition.client_sizes
+            self.batches = int(-(-sizes // config.batch_size).sum())
         self.training.begin_rounds()
         self.split: list[tuple[float, float, float]] = []
         """Of each round: its seconds on this rank, those it computed, CPU seconds that took."""

@@ -31,7 +31,7 @@ from fedmpi.run.lost_ranks import RANKS, clients_of
 
 if TYPE_CHECKING:
     from fedmpi.federation.exchange import Exchange
-    from fedmpi.federation.plan import Deal
+    from fedmpi.federation.plan import Allocation
     from fedmpi.methods.method import Method
     from fedmpi.mpi.placement import Placement
     from fedmpi.run.config import Config
@@ -111,7 +111,7 @@ class SurvivingTraining(Training):
 class LostRanks:
     """On the server: the client ranks that a run goes on without, and the rows that are left."""
 
-    deal: Deal
+    allocation: Allocation
     events: list[dict]
     """What result.json and checkpoints say of each."""
     folder: RunFolder
@@ -127,7 +127,7 @@ class LostRanks:
         for rank in sorted(set(ranks) - self._noted):
             self._noted.add(rank)
             self._note_one(rank, t)
-        if not self.deal.partition.total:
+        if not self.allocation.partition.total:
             raise UserError("no client is left. What was saved stands: go on with --resume.")
         with contextlib.suppress(UserError, KeyError):
             # So that whoever is lost when the job ends is not taken for one who was lost before.
@@ -136,11 +136,11 @@ class LostRanks:
             self.folder.update_json(RANKS, {"ranks": left})
 
     def _note_one(self, rank: int, t: int) -> None:
-        before = self.deal.partition
-        place, clients = self.placement.places[rank], self.deal.assignment[rank - 1].tolist()
+        before = self.allocation.partition
+        place, clients = self.placement.places[rank], self.allocation.assignment[rank - 1].tolist()
         if t <= self.rounds:
-            self.deal.partition = before.without(clients)
-        gone = (before.group_sizes > 0) & (self.deal.partition.group_sizes == 0)
+            self.allocation.partition = before.without(clients)
+        gone = (before.group_sizes > 0) & (self.allocation.partition.group_sizes == 0)
         names = np.array(before.groups)[gone].tolist()
         event = {"rank": rank, "host": place.host, "pid": place.pid, "clients": clients}
         self.events.append(event | {"groups": names, "last_round": t - 1})
@@ -148,7 +148,7 @@ class LostRanks:
         groups = f"; nobody has rows of {', '.join(names)} any more" if names else ""
         who = f"rank {rank} (PID {place.pid} on {place.host})"
         had = clients_of([event]) or "no clients"
-        left = f"{self.deal.partition.total:,} rows"
+        left = f"{self.allocation.partition.total:,} rows"
         warn(f"lost {who} with {had} {when}, going on with {left}{groups}")
 
 

@@ -28,8 +28,8 @@ from fedmpi.run.config import Config
 if TYPE_CHECKING:
     from fedmpi.data.owners import OwnedRows
     from fedmpi.data.store import Prepared
-    from fedmpi.federation.announce import Desk
     from fedmpi.federation.failures import LostRanks
+    from fedmpi.federation.plan import Plan
     from fedmpi.federation.server import Server
     from fedmpi.mpi.failures import Survivors
     from fedmpi.run.display import Progress
@@ -41,8 +41,8 @@ class Job:
     """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
 
     prepared: Prepared | OwnedRows
-    desk: Desk | None = None
-    """On the server."""
+    plan: Plan | None = None
+    """On the server, as is what follows."""
     server: Server | None = None
     survivors: Survivors | None = None
     lost_ranks: LostRanks
@@ -56,9 +56,9 @@ class Job:
         self.loss = LOSSES[config.loss]
         # What not all ranks need is imported where it is needed: 41 of them start at once.
         if ranks.is_server:
-            from fedmpi.federation.announce import Desk
+            from fedmpi.federation.plan import Plan
 
-            self.desk = Desk(ranks, config, self.method, progress)
+            self.plan = Plan(ranks, config, self.method, progress)
         if config.on_client_failure == "continue":
             from fedmpi.mpi.failures import Survivors
 
@@ -78,8 +78,8 @@ class Job:
             self._free()
             raise
         finally:
-            if self.desk:
-                self.desk.folder.release()
+            if self.plan:
+                self.plan.folder.release()
 
     def _free(self) -> None:
         """Give back what MPI has lent, all ranks together: a grid has many runs in one launch."""
@@ -98,8 +98,8 @@ class Job:
         self.ranks.stall_timeout = self.config.stall_timeout
         self.ranks.meet()
         self._bytes_before = self.ranks.bytes_handed
-        if self.desk:
-            self.desk.start_clock()
+        if self.server:
+            self.server.start_clock()
         c = self.config
         mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
         all_of_it = (self.prepared.groups, self.total_rows, c.rounds, c.eval_every, done)
@@ -114,14 +114,14 @@ class Job:
             go_on_without=self.go_on_without,
         )
 
-    def _on_desk(self, work: Callable[[Desk], T]) -> T:
-        """The value of `work` at the server's desk, on every rank."""
+    def _on_server(self, work: Callable[[Plan], T]) -> T:
+        """The value, on every rank, of `work` with the server's plan."""
 
-        def at_desk() -> T:
-            assert self.desk
-            return work(self.desk)
+        def with_plan() -> T:
+            assert self.plan
+            return work(self.plan)
 
-        return self.ranks.on_server(at_desk)
+        return self.ranks.on_server(with_plan)
 
     def _prepare(self) -> None:
         """Get the data ready and decide who holds what. Users' errors end here."""
@@ -139,17 +139,18 @@ class Job:
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
         speeds = self._speeds() if c.balance == "speed" else None
-        self._settle(micro_batch=self._on_desk(lambda desk: desk.plan(self.prepared, speeds)))
+        rows = self._on_server(lambda plan: plan.allocate(self.prepared, speeds))
+        self._settle(micro_batch=rows)
 
     def _settle(self, **changes: object) -> None:
         """Settle what is known only now, for all on this rank that have the configuration."""
         self.config = self.method.config = self.config.replace(**changes)
-        if self.desk:
-            self.desk.config = self.config
+        if self.plan:
+            self.plan.config = self.config
 
     def _speeds(self) -> list[float] | None:
-        """Of the client ranks; of the run that is resumed, if it had as many."""
-        if known := self._on_desk(lambda desk: desk.speeds_before()):
+        """Rows per second of each client rank, from the resumed run if it had as many ranks."""
+        if known := self._on_server(lambda plan: plan.speeds_before()):
             return known
         from fedmpi.federation.speed import rows_per_second
 
@@ -172,11 +173,11 @@ class Job:
         """Tell each rank its own clients and rows; of the others it learns the total alone."""
         parts: list[tuple] = []
         total, groups = 0, len(self.prepared.groups)
-        if self.desk:
-            deal = self.desk.deal
-            total = deal.partition.total
-            for mine, rows in zip(deal.assignment, deal.rows, strict=True):
-                parts.append((mine, deal.partition.counts[:, mine].T, *rows))
+        if self.plan:
+            allocation = self.plan.allocation
+            total = allocation.partition.total
+            for mine, rows in zip(allocation.assignment, allocation.rows, strict=True):
+                parts.append((mine, allocation.partition.counts[:, mine].T, *rows))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
                 parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
@@ -217,20 +218,22 @@ class Job:
             for name, first in self.method.client_state(self.model).items()
         }
         self.exchange = self._exchange()
-        if self.desk:
-            self.server = self.desk.sit_down(self.model, self.exchange)
+        if self.plan:
+            from fedmpi.federation.server import Server
+
+            self.server = Server(self.plan, self.model, self.exchange)
 
     def _shared_sums(self, length: int) -> Hierarchical | None:
         """The memory in which the ranks of a host sum their changes of theta, if they do."""
         dtype = self.config.dtype
         rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
         wanted = "flat" if self.survivors else self.config.reduce
-        kind = self._on_desk(lambda desk: desk.choose_reduction(wanted, rooms or []))
+        kind = self._on_server(lambda plan: plan.choose_reduction(wanted, rooms or []))
         if kind == "flat":
             return None
         shared = hierarchical(self.ranks, length, dtype)
-        if self.desk and not shared:
-            self.desk.notes.append("sums are flat: MPI gave no window of shared memory")
+        if self.plan and not shared:
+            self.plan.notes.append("sums are flat: MPI gave no window of shared memory")
         if shared and kind == "measure" and not self._is_faster(shared):
             shared.free()
             return None
@@ -239,18 +242,18 @@ class Job:
     def _is_faster(self, shared: Hierarchical) -> bool:
         """Than flat sums, as measured now; the server keeps the seconds."""
         seconds = seconds_of_a_sum(self.ranks, shared)
-        if self.desk:
-            self.desk.sums = seconds
+        if self.plan:
+            self.plan.sums = seconds
         return seconds["hierarchical"] <= seconds["flat"]
 
     def _exchange(self) -> Exchange:
         assert self.reduction
         of_server: tuple = ()
-        if self.desk:
+        if self.plan:
             first = self.ranks.client_ranks[0]
-            assignment = self.desk.deal.assignment
+            assignment = self.plan.allocation.assignment
             hosted = [assignment[n - first] for n in self.ranks.numbers[first:]]
-            of_server = self.desk.deal.partition.counts, hosted
+            of_server = self.plan.allocation.partition.counts, hosted
         return Exchange(
             self.ranks,
             self.model,
@@ -277,23 +280,25 @@ class Job:
     def _start(self) -> int:
         """Begin afresh, or at the checkpoint; the number of rounds that are done."""
 
-        def start(desk: Desk) -> int:
-            assert self.reduction
-            self.method.start(desk.deal.partition.counts)
+        def start(plan: Plan) -> int:
+            from fedmpi.federation.announce import announce
+
+            assert self.reduction and self.server
+            self.method.start(plan.allocation.partition.counts)
             placement = Placement(places or [])
             if self.survivors:
                 from fedmpi.federation.failures import LostRanks, refuse_method
 
                 refuse_method(self.method)
                 self.lost_ranks = LostRanks(
-                    desk.deal, desk.lost, desk.folder, placement, self.config.rounds
+                    plan.allocation, plan.lost, plan.folder, placement, self.config.rounds
                 )
-            done = desk.resume() if self.config.resume else 0
-            desk.announce(placement, str(self.device), self.reduction.kind, done)
+            done = self.server.resume() if self.config.resume else 0
+            announce(plan, self.server, placement, str(self.device), self.reduction.kind, done)
             return done
 
         places = self.ranks.gather(here(self.ranks.host, self.device))
-        done = self._on_desk(start)
+        done = self._on_server(start)
         for vector in (self.model.theta, *self.method.shared.values()):
             self._bcast(vector)
         if done:
@@ -325,18 +330,18 @@ class Job:
         scored = self._together(lambda: self._score_both(bytes_per_round), last_theta)
         last, mean, by_rank = scored
 
-        def save(desk: Desk) -> None:
-            assert by_rank and last_theta is not None
+        def save(plan: Plan) -> None:
+            assert self.server and by_rank and last_theta is not None
             costs = {
                 "seconds": seconds,
                 "seconds_per_round": seconds / self.config.rounds,
                 "bytes_per_round": max(b for b, _ in by_rank),
                 "peak_rss_mb": max(r for _, r in by_rank),
             }
-            desk.save(last, mean, last_theta, costs)
+            self.server.save(last, mean, last_theta, costs)
 
-        self._together(lambda: self._on_desk(save))
-        return self.desk.result if self.desk else None
+        self._together(lambda: self._on_server(save))
+        return self.server.result if self.server else None
 
     def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
         """The last theta and the mean theta on the test rows, and what each rank needed."""
@@ -357,7 +362,7 @@ class Job:
         def again(ranks: list[int]) -> None:
             if theta is not None:
                 self.model.theta.copy_(theta)
-            if self.desk:
+            if self.plan:
                 self.lost_ranks.note(ranks, self.config.rounds + 1)
 
         return self.survivors.together(work, again)
@@ -368,11 +373,11 @@ class Job:
         Returned are this rank's new end of the exchange, and the number of rows that are left.
         """
         rows = np.array([self.total_rows])
-        if self.desk:
+        if self.plan:
             self.lost_ranks.note(ranks, t)
             if t <= self.config.rounds:
-                self.method.lose(self.desk.deal.partition.counts)
-            rows[0] = self.desk.deal.partition.total
+                self.method.lose(self.plan.allocation.partition.counts)
+            rows[0] = self.plan.allocation.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
         self.reduction = Flat(self.ranks, self.model.buffer)  # which is another one by now
@@ -384,16 +389,16 @@ class Job:
     def _test_rows(self) -> Rows | None:
         """This rank's even share of the test rows; those of a fold are training rows."""
         if self.ranks.size < self.began_with and not self.owners_apart:
-            self._deal_test_rows_again()
+            self._share_test_rows_again()
         if self.ranks.rank not in self.ranks.client_ranks:
             return None
         return self._load("train" if self.config.fold else "test", self.my_test_rows)
 
-    def _deal_test_rows_again(self) -> None:
+    def _share_test_rows_again(self) -> None:
         """Spread the test rows over the client ranks that are left: they are on every host."""
         parts = None
-        if self.desk:
-            rows = np.concatenate([test for _, test in self.desk.deal.rows])
+        if self.plan:
+            rows = np.concatenate([test for _, test in self.plan.allocation.rows])
             blocks = spread_rows(len(rows), len(self.ranks.client_ranks))
             parts = [rows[:0], *(rows[block] for block in blocks)]
         self.my_test_rows = self.ranks.comm.scatter(parts)

@@ -1,4 +1,8 @@
-"""Who gets which rows: clients to ranks, rows to clients, test rows to ranks. On the server."""
+"""Who gets which rows, decided by the server before the rounds.
+
+Clients go to ranks, rows to clients, test rows to ranks. Rank 0 alone imports this, and with it all
+that knows settings and files; the ranks of clients start without.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from fedmpi import data as datasets
+from fedmpi import models
 from fedmpi.data.dataset import Dataset
 from fedmpi.data.owners import OwnedRows
 from fedmpi.data.partition import Partition, as_owned, partition, single_client
@@ -14,12 +21,22 @@ from fedmpi.data.splits import choose_rows, split_fold
 from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
+from fedmpi.methods.method import Method
+from fedmpi.models.micro_batch import rows_of_a_pass
+from fedmpi.mpi.allreduce import Room, choose
+from fedmpi.mpi.ranks import Ranks
+from fedmpi.run import checkpoint
 from fedmpi.run.config import Config
+from fedmpi.run.display import Progress
+from fedmpi.run.folder import RunFolder
+
+SPEED = "rows a second on rank "
+"""In `measured`, before the number of the rank."""
 
 
 @dataclass
-class Deal:
-    """Who holds what, and of each client rank its clients and its rows."""
+class Allocation:
+    """Which client holds what; of each client rank, its clients and its rows."""
 
     partition: Partition
     assignment: list[np.ndarray]
@@ -29,8 +46,8 @@ class Deal:
     notes: list[str]
 
 
-def leave(held: OwnedRows, lost: Sequence[int] = ()) -> Deal:
-    """Each rank uses all the rows that its owners have, which it numbers by itself.
+def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
+    """Let each rank use all the rows that its owners have, which it numbers by itself.
 
     Owners who are `lost` to the run have none, whatever is in their files.
     """
@@ -41,10 +58,10 @@ def leave(held: OwnedRows, lost: Sequence[int] = ()) -> Deal:
     train, test = held.counts
     rows = [(rows_of(train, mine), rows_of(test, mine)) for mine in held.hosted]
     shards = as_owned(train.T, held.groups, held.clients)
-    return Deal(shards, without(held.hosted, lost), rows, [])
+    return Allocation(shards, without(held.hosted, lost), rows, [])
 
 
-def deal(
+def allocate(
     prepared: Prepared,
     dataset: Dataset,
     config: Config,
@@ -52,8 +69,8 @@ def deal(
     client_ranks: int,
     lost: Sequence[int] = (),
     speeds: Sequence[float] | None = None,
-) -> Deal:
-    """Deal out the rows of a prepared dataset; to one client, if it is `alone`.
+) -> Allocation:
+    """Allocation out the rows of a prepared dataset; to one client, if it is `alone`.
 
     Those of clients who are `lost` to the run go to nobody. `speeds` are of the client ranks.
     """
@@ -91,7 +108,7 @@ def deal(
         (train_rows[np.concatenate([none, *map(shards.rows_of, mine)])], test_rows[block])
         for mine, block in zip(assignment, blocks, strict=True)
     ]
-    return Deal(shards, assignment, rows, notes)
+    return Allocation(shards, assignment, rows, notes)
 
 
 def without(assignment: list[np.ndarray], lost: Sequence[int]) -> list[np.ndarray]:
@@ -113,3 +130,85 @@ def limited(
         return choose_rows(groups, prepared.groups, limit, seed)
     except UserError as error:
         raise UserError(f"--limit-{split}: {error}") from None
+
+
+class Plan:
+    """What the server decides and knows of a run before its rounds."""
+
+    prepared: Prepared | OwnedRows
+    allocation: Allocation
+    whole: Partition
+    """Which client holds what when no rank has died."""
+    lost: list[dict]
+    """The client ranks that the run goes on without."""
+    notes: list[str]
+    """What the user should know of the data and of who holds them."""
+    speeds: list[float] | None
+
+    def __init__(
+        self, ranks: Ranks, config: Config, method: Method, progress: Progress | None
+    ) -> None:
+        """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
+        self.ranks, self.config, self.method, self.progress = ranks, config, method, progress
+        self.dataset = datasets.find(config.dataset)
+        self.folder = RunFolder(config.output)
+        self.sums: dict[str, float] = {}
+        """Seconds of a sum of each kind, if they were measured."""
+
+    def speeds_before(self) -> list[float] | None:
+        """Rows per second of each client rank, from the resumed run if it had as many ranks."""
+        if not self.config.resume:
+            return None
+        known = self.folder.read_json("config.json").get("measured", {})
+        speeds = [known.get(f"{SPEED}{rank}", 0.0) for rank in self.ranks.client_ranks]
+        return speeds if all(speeds) else None
+
+    def allocate(self, prepared: Prepared | OwnedRows, speeds: list[float] | None = None) -> int:
+        """Check what can be checked before, and give every client rank its rows.
+
+        With the `speeds` of the client ranks, slower ones get fewer rows. Returned is the number of
+        rows of a pass: that of the run that is resumed, unless the user says otherwise, because
+        another cache must not change the bits of a run.
+        """
+        c, groups = self.config, prepared.groups
+        self.prepared = prepared
+        epsilon = c.options.get("epsilon")
+        if epsilon and epsilon * len(groups) > 1:
+            raise UserError(
+                f"--epsilon {epsilon}: {len(groups)} groups cannot all weigh that much; "
+                f"use at most {1 / len(groups):.4g}."
+            )
+        shape = prepared.array("train_x").shape[1:]
+        module = models.build(c.model, shape, len(prepared.classes), c.seed)
+        models.check(c.model, module, shape, len(prepared.classes))
+        self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
+        lost = [k for rank in self.lost for k in rank["clients"]]
+        if isinstance(prepared, OwnedRows):
+            self.allocation = keep_with_owners(prepared, lost)
+        else:
+            alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
+            self.allocation = allocate(prepared, self.dataset, c, alone, client_ranks, lost, speeds)
+        self.speeds = speeds
+        self.whole = self.allocation.partition
+        self.allocation.partition = self.whole.without(
+            [k for k in lost if 0 <= k < self.whole.clients]
+        )
+        if not self.allocation.partition.total:
+            raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
+        self.notes = [*prepared.notes, *self.allocation.notes]
+        # Last: a mistake above must not cost a run that is there.
+        self.folder.claim(c, c.identity())
+        before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
+        if not c.micro_batch and isinstance(before, int) and before > 0:
+            return before
+        return c.micro_batch or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
+
+    def choose_reduction(self, wanted: str, rooms: list[Room]) -> str:
+        """The kind of sum of the changes; as before, where a run goes on with as many ranks."""
+        if self.config.resume and wanted in ("auto", "measure"):
+            before = self.folder.read_json("config.json").get("layout", {})
+            same = before.get("ranks") == self.ranks.size
+            wanted = before.get("reduce", wanted) if same else wanted
+        kind, note = choose(wanted, rooms)
+        self.notes += [note] if note else []
+        return kind

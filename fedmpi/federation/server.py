@@ -1,4 +1,4 @@
-"""What rank 0 keeps of a run: the mean of theta, the history, the checkpoints."""
+"""What rank 0 keeps of a run: the mean of theta, the history, the checkpoints, the result."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ import time
 import numpy as np
 import torch
 
-from fedmpi.data.partition import Partition
-from fedmpi.errors import UserError
+from fedmpi.data.options import options_from
+from fedmpi.errors import UserError, said_by
+from fedmpi.federation.evaluation import Scores
 from fedmpi.federation.exchange import Exchange
-from fedmpi.federation.result import MANY
-from fedmpi.methods.method import Method
+from fedmpi.federation.fairness import fairness_of
+from fedmpi.federation.plan import Plan
+from fedmpi.federation.result import MANY, result_of
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import launcher, signals
 from fedmpi.run import checkpoint
-from fedmpi.run.config import IDENTITY, Config
+from fedmpi.run.checkpoint import NEWEST, PREVIOUS
+from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import Progress, warn
-from fedmpi.run.folder import RunFolder
 from fedmpi.run.journal import Journal
+from fedmpi.run.lost_ranks import RANKS
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
@@ -33,18 +36,12 @@ WEIGHTS = "weights.bin"
 class Server:
     """The averaged model and the record of the run; no training rows."""
 
-    def __init__(
-        self,
-        config: Config,
-        method: Method,
-        model: FlatModel,
-        exchange: Exchange,
-        folder: RunFolder,
-        partition: Partition,
-        lost: list[dict] | None = None,
-    ) -> None:
-        self.config, self.method, self.model = config, method, model
-        self.exchange, self.folder, self.groups = exchange, folder, partition.groups
+    def __init__(self, plan: Plan, model: FlatModel, exchange: Exchange) -> None:
+        self.plan, self.model, self.exchange = plan, model, exchange
+        self.config, self.method, self.folder = plan.config, plan.method, plan.folder
+        partition, config, folder = plan.whole, plan.config, plan.folder
+        self.groups = partition.groups
+        self.result: dict | None = None
         self.partition_digest, self.identity = partition.digest(), config.identity()
         # In float64, because a running mean of thousands of float32 vectors loses digits.
         self.theta_mean = torch.zeros(model.size, dtype=torch.float64)
@@ -60,15 +57,14 @@ class Server:
         self.seconds_before = 0.0
         self.client_tables: dict[str, np.ndarray] = {}
         """The state of all clients, a row each, as the checkpoint has it that is resumed."""
-        self.lost: list[dict] = [] if lost is None else lost
-        """The client ranks that the run went on without (failures.py)."""
 
     def start_clock(self) -> None:
         """The rounds begin now."""
         self.began = self.row_began = self.history_kept = time.perf_counter()
         self.rounds_in_row = 0
         self.schedule.start()
-        self.progress = Progress(self.config.progress, self.config.rounds)
+        own = self.plan.progress
+        self.progress = own or Progress(self.config.progress, self.config.rounds)
 
     @property
     def seconds(self) -> float:
@@ -170,7 +166,7 @@ class Server:
             IDENTITY: json.dumps(self.identity),
             "partition": self.partition_digest,
             "measured": self.measured,
-            "lost": json.dumps(self.lost),
+            "lost": json.dumps(self.plan.lost),
         }
         checkpoint.save(self.folder, state)
         self.saved.append(t)
@@ -178,6 +174,23 @@ class Server:
         if "checkpoint_seconds" not in self.measured:
             self.measured["checkpoint_seconds"] = round(self.schedule.cost, 6)
             self.folder.update_json("config.json", {"measured": self.measured})
+
+    def resume(self) -> int:
+        """Go back to the checkpoint; the rounds that are done. UserError if it is none of ours."""
+        shapes = {name: np.shape(value) for name, value in self.method.state().items()}
+        try:
+            done = self.load_checkpoint()
+            found = {name: np.shape(value) for name, value in self.method.state().items()}
+            if found != shapes or not (isinstance(done, int) and 0 < done <= self.config.rounds):
+                raise ValueError(f"round {done}, weights of {found}")
+            return done
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # whatever other contents than ours lead to
+            raise UserError(
+                f"the checkpoint in {self.folder.path} is not what this run wrote "
+                f"({said_by(error)}): --force instead of --resume starts over."
+            ) from error
 
     def load_checkpoint(self) -> int:
         """Go back to where the checkpoint stood; the number of rounds that are done."""
@@ -227,3 +240,41 @@ class Server:
         if any((folder / name).exists() for name in names):
             return "The checkpoint from before stands: go on with --resume."
         return "There is no checkpoint from before: start over."
+
+    def save(self, last: Scores, mean: Scores, last_theta: torch.Tensor, costs: dict) -> None:
+        """Write what a run leaves, once: when a rank dies meanwhile, all come here again."""
+        if self.result:
+            return
+        self._check_scores(last, mean)
+        model, prepared = self.model, self.plan.prepared
+        scores = mean if self.method.averages_theta else last
+        fairness = fairness_of(
+            self.plan.dataset,
+            options_from(self.config),
+            prepared.groups,
+            prepared.classes,
+            scores.confusion,
+        )
+        partition = self.plan.allocation.partition
+        result = result_of(self.config, self.method, partition, scores, last, costs, fairness)
+        states = {
+            "averaged": model.state_dict(model.theta),
+            "last": model.state_dict(last_theta),
+        }
+        self.finish_history()
+        if self.plan.lost or self.config.on_client_failure == "continue":
+            result["lost"] = self.plan.lost
+        self.folder.write("model.pt", lambda file: torch.save(states, file))
+        self.folder.write_json("result.json", result)
+        self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
+        self.result = result
+
+    def _check_scores(self, *scores: Scores) -> None:
+        """A model that diverged in its last rounds is not a result."""
+        for score in scores:
+            bad = ~np.isfinite(score.risk) & (score.rows > 0)
+            if bad.any():
+                raise UserError(
+                    f"the test risk of group {self.groups[int(np.argmax(bad))]!r} is not "
+                    f"finite. The steps are too long: try --lr {self.config.lr / 10:g}."
+                )

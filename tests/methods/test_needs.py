@@ -159,7 +159,7 @@ def test_a_round_that_is_done_again_begins_where_it_began(train, tmp_path, name)
     given = {field.name: getattr(once, field.name) for field in fields(once) if field.init}
     twice = SurvivingTraining(**given, survivors=EveryRoundTwice(), go_on_without=go_on)
     twice.run()
-    job.desk.folder.release()
+    job.plan.folder.release()
     state = job.model.state_dict(job.model.theta)
     theta = np.concatenate([part.numpy().reshape(-1) for part in state.values()])
     np.testing.assert_array_equal(theta, whole.theta())
