@@ -62,47 +62,47 @@ FEW_ROWS = 20
 
 @dataclass
 class Owner:
-    """One owner's rows, and what is made of them."""
+    """Rows of one owner, and what is made of these rows."""
 
     name: str
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     """Text, as it was read; no target and no group is missing."""
     in_test: np.ndarray | None = None
-    """Which rows are to test with; None if they are yet to be chosen."""
+    """Mask of the rows to test with; None if these rows are yet to be chosen."""
     notes: list[Line] = field(default_factory=list)
     keep: Callable[[str], bool] = lambda text: False
     """Says something to the owner alone, and returns whether it could be written."""
     tables: Tables = field(init=False)
-    """Before `frame`: the whole of the owner's file."""
+    """Whole of the owner's file, from which `frame` is made."""
     y: np.ndarray = field(init=False)
     group: np.ndarray = field(init=False)
-    """-1 for the groups of test rows that no training row has."""
+    """Group of each row; -1 for a test row whose group no training row has."""
     x: np.ndarray = field(init=False)
 
     @property
     def tested(self) -> np.ndarray:
-        """in_test, once it is known."""
+        """Mask of the rows to test with, once these rows are known."""
         assert self.in_test is not None
         return self.in_test
 
     @property
     def training_rows(self) -> pd.DataFrame:
-        """All rows, until it is known which are to test with."""
+        """Rows to train on: all rows, until it is known which are to test with."""
         return self.frame if self.in_test is None else self.frame[~self.in_test]
 
 
 class Agree(Protocol):
-    """How owners come to one answer."""
+    """Way in which owners come to one answer."""
 
     owners: list[Owner]
-    """Those of this process."""
+    """Owners of this process."""
 
     @property
     def salt(self) -> bytes | None:
-        """Of tags; None where all owners are in one process, and nothing leaves any of them."""
+        """Salt of the tags; None where all owners are in one process: nothing leaves them."""
 
     def __call__(self, work: Callable[[Owner], T], join: Callable[[list[T]], U]) -> U:
-        """`join` of what `work` gives for each owner anywhere, in the order of their names."""
+        """Return `join` of what `work` gives for each owner anywhere, in the order of names."""
 
 
 @dataclass
@@ -118,7 +118,7 @@ class InOneProcess:
 
 @dataclass
 class Agreed:
-    """What all owners have in common in the end."""
+    """Names and notes that all owners have in common in the end."""
 
     classes: tuple[str, ...]
     groups: tuple[str, ...]
@@ -127,11 +127,11 @@ class Agreed:
 
 
 BEYOND = 2**53
-"""From here on two whole numbers may be one float."""
+"""First whole number whose float may be that of its neighbour, too."""
 
 
 class Kind(IntEnum):
-    """What a column holds; of two owners' columns together, the lesser of the two."""
+    """Kind of a column; the kind of two owners' columns together is the lesser of the two."""
 
     TEXT = 0
     NUMBERS = 1
@@ -246,12 +246,12 @@ def refuse(error: str | None) -> None:
 
 
 def tag(salt: bytes, value: str) -> bytes:
-    """By which equal values are recognised without telling them."""
+    """Return a tag by which equal values are recognised without telling them."""
     return hashlib.blake2b(value.encode(errors="surrogatepass"), key=salt, digest_size=16).digest()
 
 
 def column_kinds(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, Kind]:
-    """What each of these columns holds in these rows."""
+    """Return the kind of each of these columns in these rows."""
     found = {}
     for name in names:
         values = numbers(rows[name])
@@ -264,12 +264,12 @@ def column_kinds(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, Kind]:
 
 
 def common_kinds(parts: list[dict[str, Kind]]) -> dict[str, Kind]:
-    """What each column is for all owners."""
+    """Return the kind of each column for all owners."""
     return {name: min(part[name] for part in parts) for name in parts[0]}
 
 
 def who_has_text(parts: list[tuple[str, dict[str, bool]]]) -> dict[str, str]:
-    """For each column, for whom it is text: "" for numbers of all, "all" for text of all."""
+    """Owners for whom each column is text: "" for numbers of all, "all" for text of all."""
     found = {}
     for name in parts[0][1]:
         owners = [owner for owner, numeric in parts if not numeric[name]]
@@ -352,7 +352,7 @@ def count_labels(agree: Agree, kinds: dict[str, Kind], options: DataOptions) -> 
 
 
 def check_number(number: int, what: str, kind: str, rows: int) -> None:
-    """UserError for labels that most rows have for themselves."""
+    """Raise a UserError for labels that most rows have for themselves."""
     if number > MOST_LABELS or (rows > FEW_ROWS and number > rows / 2):
         raise UserError(
             f"{what} makes {number} {kind} of {rows} rows; at most {MOST_LABELS}, and half as many "
@@ -372,7 +372,7 @@ class Labels:
 
     @classmethod
     def of(cls, owner: Owner, kinds: dict[str, Kind], options: DataOptions) -> Labels:
-        """Of the owner's training rows; UserError for a target of broken numbers."""
+        """Return the labels of the owner's training rows; UserError for a broken target number."""
         target, *columns = label_columns(owner.training_rows, kinds, options)
         assert options.target
         if kinds[options.target] == Kind.NUMBERS:
@@ -386,11 +386,11 @@ class Labels:
         return cls(set(target), set(zip(*columns, strict=True)))
 
     def join(self, other: Labels) -> Labels:
-        """Of the rows of both."""
+        """Return the labels of the rows of both."""
         return Labels(self.classes | other.classes, self.groups | other.groups)
 
     def check(self, options: DataOptions, what: str, quote: bool) -> Labels:
-        """Itself, if these can be classes and groups; `quote` values of them if they cannot."""
+        """Return self if these can be classes and groups; the UserError may `quote` values."""
         assert options.target
         number = len(self.classes)
         if number == 1:
@@ -414,12 +414,12 @@ class Labels:
 
     @property
     def class_names(self) -> list[str]:
-        """In the order of their codes."""
+        """Names of the classes, in the order of their codes."""
         return [name_of(value) for value in sorted(self.classes)]
 
     @property
     def group_names(self) -> list[str]:
-        """In the order of their codes."""
+        """Names of the groups, in the order of their codes."""
         return [SEPARATOR.join(map(name_of, values)) for values in sorted(self.groups)]
 
     def codes(
@@ -465,19 +465,19 @@ def is_whole(text: str) -> bool:
 
 @dataclass
 class Held:
-    """What an owner has of each group."""
+    """Counts of an owner's rows by group, and what else it tells of them."""
 
     groups: np.ndarray
     """2 × groups: how many rows to train on, and to test with."""
     left_out: int
     """Test rows of groups that no training row has."""
     names: set[str]
-    """Of these groups, where they may be told."""
+    """Names of these groups, where they may be told."""
     notes: list[str]
 
     @classmethod
     def of(cls, owner: Owner, labels: Labels, options: DataOptions, apart: bool) -> Held:
-        """UserError for a test row of a class that cannot have been learned."""
+        """Count an owner's rows; UserError for a test row of a class that none can have learned."""
         rows = owner.frame
         if (strange := owner.y < 0).any():
             values = sorted(rows[options.target][strange].unique())

@@ -54,7 +54,7 @@ class Encoded:
         return Encoded(self.codes[rows], self.encode, self.width)
 
     def batches(self, rows: int = 1 << 16) -> Iterator[np.ndarray]:
-        """All rows in order, so many at a time."""
+        """Yield all rows in order, `rows` at a time."""
         for start in range(0, len(self.codes), rows):
             yield self.encode(self.codes[start : start + rows])
 
@@ -73,11 +73,11 @@ class Arrays:
     classes: tuple[str, ...]
     features: tuple[str, ...]
     notes: list[str] = field(default_factory=list)
-    """What the user should know of the preparation: rows dropped, values filled in."""
+    """Notes for the user on the preparation: rows dropped, values filled in."""
     sources: list[dict] = field(default_factory=list)
-    """Where every byte came from: file, SHA-256, origin."""
+    """Origin of every byte: file, SHA-256, where the file came from."""
     scale: dict[str, list[float]] | None = None
-    """For x of bytes: what they are standardised with as they are used, "mean" and "std"."""
+    """"mean" and "std" by which an x of bytes is standardised as it is used."""
     clients: tuple[str, ...] = ()
     """Names, where the data say who holds which row."""
     train_client: np.ndarray | None = None
@@ -87,18 +87,18 @@ class Arrays:
     def split(
         cls, x: np.ndarray, y: np.ndarray, group: np.ndarray, in_test: np.ndarray, **described: Any
     ) -> "Arrays":
-        """From arrays over all rows, those of `in_test` to test with and the others to train on."""
+        """Split arrays over all rows: those of `in_test` to test with, the others to train on."""
         train = x[~in_test], y[~in_test], group[~in_test]
         return cls(*train, x[in_test], y[in_test], group[in_test], **described)
 
 
 class Dataset:
-    """One dataset. A subclass in a file of its own fills in the class attributes and `read`."""
+    """A dataset. A subclass in a file of its own fills in the class attributes and `read`."""
 
     name: str
-    """On the command line; of one of the user's own, package.module:Class."""
+    """Name on the command line; package.module:Class for a dataset of the user's own."""
     title: str = ""
-    """In tables and figures; its name, if there is none."""
+    """Name in tables and figures; `name`, if this is empty."""
     summary: str = ""
     preset: Preset
     groups: tuple[str, ...] | None = None
@@ -108,9 +108,9 @@ class Dataset:
     uses: tuple[str, ...] = ()
     """The fields of DataOptions that decide its rows."""
     files: tuple[RawFile, ...] = ()
-    """What is fetched and checked before it is read."""
+    """Files that are fetched and checked before they are read."""
     raw_folder: str | None = None
-    """Where under raw/ they are kept, if not in a folder of the dataset's name."""
+    """Folder of the files under raw/, if it is not of the dataset's name."""
 
     def attribute(
         self, groups: tuple[str, ...], options: DataOptions
@@ -132,11 +132,11 @@ class Dataset:
         return tuple(range(half)), tuple(range(half, len(groups)))
 
     def ssg_clients(self, groups: tuple[str, ...], clients: int) -> list[int]:
-        """How many clients hold each group in SSG."""
+        """Return how many clients hold each group in SSG."""
         return spread_clients(self.ssg_shares or (1,) * len(groups), clients)
 
     def owned(self, options: DataOptions) -> bool:
-        """Whether the data say who holds which row, so that no setting does."""
+        """Return whether the data say who holds which row, so that no setting does."""
         return False
 
     def used(self, options: DataOptions) -> dict:
@@ -149,7 +149,7 @@ class Dataset:
         return "-".join([name, *(f"{name}{value}" for name, value in self.used(options).items())])
 
     def has_raw(self, data_dir: Path) -> bool:
-        """Whether the raw files are there, and need not be fetched."""
+        """Return whether the raw files are there, and need not be fetched."""
         folder = self.raw_folder or self.name
         return bool(self.files) and all(
             any(local_copies(folder, file, data_dir)) for file in self.files

@@ -254,7 +254,7 @@ def local_copies(dataset: str, file: RawFile, data_dir: Path) -> Iterator[Path]:
 
 
 def check(path: Path, file: RawFile) -> None:
-    """UserError unless `path` has the pinned hash."""
+    """Raise a UserError unless `path` has the pinned hash."""
     found = file.digest(path)
     if found != file.sha256:
         raise UserError(
@@ -317,7 +317,7 @@ def fetch_from(source: Source, files: Sequence[RawFile], home: Path, progress: b
 
 
 def origin_of(path: Path, file: RawFile) -> dict[str, str]:
-    """For the manifest: the note beside a raw file; one that was put there by hand has none."""
+    """Return the note beside a raw file, for the manifest; a file put there by hand has none."""
     note = path.with_name(f"{path.name}.origin")
     origin = note.read_text(encoding="utf-8").strip() if note.is_file() else "put there by hand"
     return {"file": file.name, "sha256": file.sha256, "origin": origin}

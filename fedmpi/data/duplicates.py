@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 WORTH = 0.9
-"""Kept apart unless at most so many of the rows are left."""
+"""Merge only if at most this share of the rows remains."""
 CHUNK = 4096
 FACTOR = 0x9E3779B97F4A7C15
 """Odd, with its bits spread evenly; a row's numbers are multiplied with its powers."""
 
 
 class Distinct:
-    """Of rows `x` and `y`, each once; `place` has the one that each row equals."""
+    """Distinct rows `x` and `y`, each once; `place` has the one that each original row equals."""
 
     def __init__(self, x: Tensor, y: Tensor, place: Tensor) -> None:
         self.x, self.y, self.place = x, y, place
@@ -56,7 +56,7 @@ def _hashes(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _are_equal(table: np.ndarray, classes: np.ndarray, other: np.ndarray) -> bool:
-    """Whether each row is the same as the other that is said to be its like."""
+    """Return whether each row is the same as the other one that its hash says it equals."""
     return all(
         np.array_equal(table[chunk], table[other[chunk]])
         and np.array_equal(classes[chunk], classes[other[chunk]])

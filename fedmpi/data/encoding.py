@@ -19,9 +19,9 @@ TO_DO = "correct them, or leave it out with --drop"
 LONGEST_CELL = 1000
 """Characters of a text that can be a category or a name; a longer one is rather a lost quote."""
 OTHER = "\ufdd0"
-"""In place of a text that its owner keeps to itself: a character that stands for no character."""
+"""Stand-in for a text that its owner keeps to itself: a character that stands for no character."""
 COUNTS_ONLY = re.compile(r"Expected \d+ fields in line \d+, saw \d+|EOF inside string.*row \d+")
-"""What pandas may say of a file without quoting it."""
+"""Pattern of what pandas may say of a file without quoting it."""
 
 
 def read_text(content: bytes, path: Path, notes: list[Line]) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[Line
 
 
 def check_cells(frame: pd.DataFrame, path: Path) -> None:
-    """UserError for a text that is too long to be a category or a label."""
+    """Raise a UserError for a text that is too long to be a category or a label."""
     for name in frame.columns:
         lengths = frame[name].str.len()
         if lengths.max() > LONGEST_CELL:
@@ -129,7 +129,7 @@ def numbers(column: pd.Series) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What is known of a column of numbers over some rows. It is all that leaves an owner of rows.
+    """Statistics of a column of numbers over some rows: all that leaves an owner of rows.
 
     Only training rows count, but for `missing_test`. Joining adds up the rows of two owners.
     """
@@ -140,9 +140,9 @@ class Numbers:
     squares: float
     """Sum of the squared distances from the mean."""
     constant: bool
-    """Whether all known values are the mean."""
+    """True if all known values are the mean."""
     binary: bool
-    """Whether all known values are 0 or 1."""
+    """True if all known values are 0 or 1."""
     missing_test: int
 
     @classmethod
@@ -165,7 +165,7 @@ class Numbers:
         return cls(len(train), len(known), mean, squares, constant, binary, missing_test)
 
     def join(self, other: "Numbers") -> "Numbers":
-        """Of the rows of both (Chan, Golub and LeVeque 1979)."""
+        """Return the statistics of the rows of both (Chan, Golub and LeVeque 1979)."""
         known = self.known + other.known
         apart, share = other.mean - self.mean, other.known / max(1, known)
         squares = self.squares + other.squares + apart**2 * self.known * share
@@ -182,11 +182,11 @@ class Numbers:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no value at all to train on."""
+        """Return whether there is no value at all to train on."""
         return not self.known
 
     def notes(self, name: str) -> list[str]:
-        """What the user should know of it."""
+        """Return notes for the user on this column."""
         missing = self.rows - self.known
         if not missing and not self.missing_test:
             return []
@@ -198,18 +198,18 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """What is known of a column of text over some rows: as with Numbers."""
+    """Statistics of a column of text over some rows, as Numbers are."""
 
     rows: int
     values: frozenset[str]
-    """Those that occur in training rows, but OTHER."""
+    """Values that occur in training rows, but for OTHER."""
     other: int
-    """How many training rows have OTHER."""
+    """Number of training rows that have OTHER."""
     missing: int
     missing_test: int
     like_numbers: int
     unlike_numbers: int
-    """Of the training rows, how many could be read as numbers, and how many not."""
+    """Number of training rows that could be read as numbers, and of those that could not."""
 
     @classmethod
     def of(cls, column: pd.Series, in_test: np.ndarray) -> "Texts":
@@ -222,7 +222,7 @@ class Texts:
         return cls(len(train), frozenset(known.unique()), *map(int, counts))
 
     def join(self, other: "Texts") -> "Texts":
-        """Of the rows of both."""
+        """Return the statistics of the rows of both."""
         return Texts(
             self.rows + other.rows,
             self.values | other.values,
@@ -234,7 +234,7 @@ class Texts:
         )
 
     def check(self, name: str) -> None:
-        """UserError for a column that names rows rather than telling something of them."""
+        """Raise a UserError for a column that names rows rather than telling something of them."""
         number = len(self.values)
         if names_rows(number, self.rows):
             example = f"One of them is {shortened(min(self.values))}."
@@ -242,11 +242,11 @@ class Texts:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no value at all to train on."""
+        """Return whether there is no value at all to train on."""
         return not self.values and not self.other
 
     def notes(self, name: str, quote: bool = True) -> list[str]:
-        """What the user should know of it; with `quote`, a value may be an example."""
+        """Return notes for the user on this column; with `quote`, a value may be an example."""
         notes = []
         if self.like_numbers > self.unlike_numbers:
             words = [value for value in sorted(self.values) if not is_number(value)]
@@ -270,7 +270,7 @@ class Texts:
 
 
 def names_rows(values: int, rows: int, few: int = 100) -> bool:
-    """Whether a text with so many different values is a name of rows rather than a category."""
+    """Return whether a text with so many different values names rows, and is no category."""
     return values > MOST_CATEGORIES or (rows > few and values > rows / 2)
 
 
@@ -362,7 +362,7 @@ class Categorical:
 
 @dataclass
 class Encoder:
-    """How the columns of a table become inputs."""
+    """Rules by which the columns of a table become inputs."""
 
     columns: dict[str, Numeric | Categorical]
     features: tuple[str, ...]
@@ -370,7 +370,7 @@ class Encoder:
 
     @classmethod
     def fit(cls, statistics: dict[str, Statistics], quote: bool = True) -> "Encoder":
-        """From what is known of the columns; with `quote`, notes may have values as examples."""
+        """Fit to the columns' statistics; with `quote`, notes may have values as examples."""
         columns: dict[str, Numeric | Categorical] = {}
         features: list[str] = []
         notes: list[str] = []
@@ -413,7 +413,7 @@ class Encoder:
         return x
 
     def unseen(self, columns: Columns, in_test: np.ndarray) -> dict[str, int]:
-        """How many test values of each column of text no training row has."""
+        """Count the test values of each column of text that no training row has."""
         unseen = {}
         for name, encoder in self.columns.items():
             if isinstance(encoder, Categorical):
@@ -452,13 +452,13 @@ def parse(frame: pd.DataFrame, numeric: dict[str, bool]) -> Columns:
 
 
 def with_rare_as_other(column: pd.Series, in_test: np.ndarray, least: int) -> pd.Series:
-    """`column` with OTHER for the values that fewer than `least` training rows have, in these."""
+    """Return `column` with OTHER for the values that fewer than `least` training rows have."""
     count = column.map(column[~in_test].value_counts())
     return column.mask((count < least).to_numpy() & ~in_test, OTHER)
 
 
 def survey(columns: Columns, in_test: np.ndarray) -> dict[str, Statistics]:
-    """What there is to know of the columns to encode them."""
+    """Return the statistics of the columns that are needed to encode them."""
     return {
         name: (
             Numbers.of(name, values, in_test)

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Found:
-    """What one host has."""
+    """Prepared data that one host has, or why it has none."""
 
     host: str
     name: str = ""
-    """Of the folder: for a csv file, a hash of its contents is a part of it."""
+    """Name of the folder: for a csv file, a hash of its contents is a part of the name."""
     digest: str = ""
     error: str = ""
 
 
 def prepare_on_every_host(ranks: Ranks, config: DataConfig) -> Prepared:
-    """The prepared dataset, the same on every host; an AgreedError says on which it is not."""
+    """Return the prepared dataset, the same on every host; AgreedError if it is not."""
     folder = ranks.on_server(lambda: prepare_here(config).folder)
     found = None
     if ranks.local_rank == 0:
@@ -50,7 +50,7 @@ def prepare_on_every_host(ranks: Ranks, config: DataConfig) -> Prepared:
 
 
 def prepare_here(config: DataConfig, quiet: bool = False) -> Prepared:
-    """The dataset, prepared on this host if it is not yet."""
+    """Return the dataset, prepared on this host if it is not yet."""
     # On the first rank of a host alone, and not before: what reads datasets is not light.
     from fedmpi.data import find
     from fedmpi.data.options import options_from
@@ -62,7 +62,7 @@ def prepare_here(config: DataConfig, quiet: bool = False) -> Prepared:
 
 
 def digest(folder: Path) -> str:
-    """Of all that decides a run: names, and the hashes of the arrays."""
+    """Return a hash of all that decides a run: names, and the hashes of the arrays."""
     manifest = read_manifest(folder)
     names = {key: manifest.get(key) for key in ("groups", "classes", "clients", "scale")}
     arrays = {name: described["sha256"] for name, described in manifest["arrays"].items()}
@@ -70,7 +70,7 @@ def digest(folder: Path) -> str:
 
 
 def compare(found: list[Found]) -> None:
-    """UserError unless every host has what the first, the server's, has."""
+    """Raise a UserError unless every host has what the first one, the server's, has."""
     server, *others = found
     if without := [other for other in others if other.error]:
         raise UserError(

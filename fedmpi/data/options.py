@@ -10,7 +10,7 @@ from fedmpi.errors import UserError
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What a dataset is read with; each dataset `uses` some of them."""
+    """Options that a dataset is read with; each dataset `uses` some of them."""
 
     seed: int = 0
     rows: int = 10_000
@@ -35,7 +35,7 @@ class DataOptions:
 
 
 class DataConfig(Protocol):
-    """What reading data takes of a run's configuration, beside what `options_from` takes."""
+    """Part of a run's configuration that reading data takes, beside what `options_from` takes."""
 
     @property
     def dataset(self) -> str: ...
@@ -54,7 +54,7 @@ NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))
 
 
 def add_data_options(parser: argparse._ActionsContainer) -> None:
-    """The options of DataOptions but --seed, None where not given; and --data-dir."""
+    """Add the options of DataOptions but --seed, None where not given; and --data-dir."""
     parser.add_argument("--data-dir", default="data", metavar="DIR", help="(data)")
     parser.add_argument("--rows", type=int, help="synthetic: training rows (10000)")
     parser.add_argument("--target", metavar="COL", help="csv: the column to predict")
@@ -87,7 +87,7 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
 
 
 def options_from(args: object) -> DataOptions:
-    """The options that `args` has, as attributes; defaults for those that are None."""
+    """Return the options that `args` has as attributes, with defaults for those that are None."""
     given = {name: getattr(args, name) for name in NAMES}
     return DataOptions(**{name: value for name, value in given.items() if value is not None})
 

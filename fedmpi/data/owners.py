@@ -54,7 +54,7 @@ Seen = tuple[str, dict[str, tuple[int, int]]]
 
 @dataclass
 class OwnedRows:
-    """On each rank the rows of its own owners; in place of a Prepared dataset, with its names."""
+    """Rows of this rank's own owners, in place of a Prepared dataset, whose names it has."""
 
     folder: Path
     groups: tuple[str, ...]
@@ -62,17 +62,17 @@ class OwnedRows:
     features: tuple[str, ...]
     notes: tuple[str, ...]
     clients: tuple[str, ...]
-    """All owners, by name."""
+    """Names of all owners, in order."""
     hosted: list[np.ndarray]
     """The numbers of the owners on each client rank."""
     counts: np.ndarray
-    """On the server: 2 × owners × groups, rows to train on and to test with."""
+    """Numbers of rows to train on and to test with, 2 × owners × groups; on the server."""
     arrays: dict[str, np.ndarray]
-    """This rank's own, one owner after the other."""
+    """Arrays of this rank's own rows, one owner after the other."""
     scale = None
 
     def array(self, name: str) -> np.ndarray:
-        """One of the arrays, of this rank's rows."""
+        """Return one of the arrays, of this rank's rows."""
         return self.arrays[name]
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ class OwnedRows:
 
 
 class Aside:
-    """What only the owner of a file may read of it: DIR/<owner>.fedmpi.txt, on the owner's host.
+    """File DIR/<owner>.fedmpi.txt on the owner's host, for what only the owner may read.
 
     Only the account that the rank runs under may read it. A start that has nothing to say leaves
     none.
@@ -94,7 +94,7 @@ class Aside:
             self.path.unlink()
 
     def keep(self, text: str) -> bool:
-        """Write one thing more; whether that could be done."""
+        """Write one thing more; return whether that could be done."""
         self.lines.append(text)
         new = self.path.with_name(f".{self.path.name}.new")
         try:
@@ -148,7 +148,7 @@ class OverRanks:
 
 
 def told_of(error: Exception, owner: Owner, host: str) -> str:
-    """What others may know of an owner's error; the owner finds the rest beside its file."""
+    """Return what others may know of an owner's error; the owner finds the rest beside its file."""
     if isinstance(error, UserError):
         text, aside = printable(error.line.text), str(error) if error.line.quoted else ""
     else:
@@ -158,7 +158,7 @@ def told_of(error: Exception, owner: Owner, host: str) -> str:
 
 
 def kept(owner: Owner, text: str, host: str) -> str:
-    """Say `text` to the owner alone; the sentence that says where."""
+    """Say `text` to the owner alone; return the sentence that tells others where."""
     place = f"{owner.name}.fedmpi.txt beside the owner's file on {host}"
     if owner.keep(text):
         return f" What quotes its rows is in {place}."
@@ -166,7 +166,7 @@ def kept(owner: Owner, text: str, host: str) -> str:
 
 
 def nameless(error: BaseException) -> str:
-    """What kind of error, and where in the code; not what it says, which may quote a cell."""
+    """Return the kind of an error and its place in the code; its text may quote a cell."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{where}"
@@ -224,13 +224,13 @@ def told_in_training(error: BaseException, owners: list[Owner], host: str) -> st
 
 
 def nothings(features: int) -> dict[str, np.ndarray]:
-    """What a rank without owners has of the parts of a row."""
+    """Return the parts of a row, of no rows, for a rank without owners."""
     codes = np.empty(0, dtype=np.int64)
     return {"x": np.empty((0, features), dtype=np.float32), "y": codes, "group": codes}
 
 
 def read_owner(folder: Path, owner: Owner, options: DataOptions, share: float | None) -> None:
-    """The owner's file, and its file in the folder that --test names, if there is one."""
+    """Read the owner's file, and its file in the folder that --test names, if there is one."""
     test = path_of(options.test or DEFAULT_TEST) / f"{owner.name}.csv"
     chosen = DEFAULT_TEST if share is not None or not test.is_file() else str(test)
     path = folder / f"{owner.name}.csv"
@@ -238,14 +238,14 @@ def read_owner(folder: Path, owner: Owner, options: DataOptions, share: float | 
 
 
 def use_rows(owner: Owner, options: DataOptions, share: float | None) -> None:
-    """The owner's rows that have labels; without a test file, it has none to test with."""
+    """Take the owner's rows that have labels; without a test file, none are to test with."""
     owner.frame, owner.in_test = usable_rows(owner.tables, options, owner.notes)
     if share is None and owner.in_test is None:
         owner.in_test = np.zeros(len(owner.frame), dtype=bool)
 
 
 def fingerprint(ranks: Ranks, config: DataConfig) -> str:
-    """By which the data are recognised: from all owners' files, each hashed by its own rank."""
+    """Return a name for the data, made of all owners' files, each hashed by its own rank."""
     dataset, options = folder_of(config), options_from(config)
     names, hosted = find_owners(ranks, dataset.path)
     from fedmpi.data.agreement import Owner

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ("ESG", "PSG", "SSG")
 OWNED = "owners"
-"""In place of a setting, where the data say who holds which row."""
+"""Name in place of a setting, where the data say who holds which row."""
 
 # Keeps these generators apart from others made of a seed and a small number:
 # to numpy, default_rng(seed) and default_rng([seed, 0]) are the same stream.
@@ -36,7 +36,7 @@ class Partition:
     counts: np.ndarray
     """int64, groups x clients: n_{a,k}."""
     names: tuple[str, ...] = ()
-    """Of the clients, where they have names."""
+    """Names of the clients, where they have any."""
 
     @property
     def clients(self) -> int:
@@ -78,7 +78,7 @@ class Partition:
         return np.concatenate([[0], np.cumsum(self.client_sizes)])
 
     def without(self, clients: Sequence[int]) -> "Partition":
-        """What is left when these clients, whose numbers stay theirs, are gone with their rows."""
+        """Return the partition without the rows of these clients, whose numbers stay unused."""
         counts = self.counts.copy()
         counts[:, list(clients)] = 0
         left = self.client_of_row[~np.isin(self.client_of_row, list(clients))]
@@ -164,7 +164,7 @@ def partition(
 
 
 def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partition:
-    """One client that holds everything, as `centralized` has it."""
+    """Return the partition of one client that holds everything, as `centralized` has it."""
     counts = np.bincount(group_of_row, minlength=len(groups)).reshape(-1, 1)
     client_of_row = np.zeros(len(group_of_row), dtype=np.int32)
     return Partition("centralized", groups, client_of_row, counts.astype(np.int64))

@@ -77,7 +77,7 @@ def tidy(dataset: Dataset, arrays: Arrays) -> None:
 
 
 def codes(values: np.ndarray, size: int) -> np.ndarray:
-    """`values` in 0 … size-1 in the smallest dtype that serves."""
+    """Return `values`, in 0 … size-1, in the smallest dtype that serves."""
     if values.min() < 0 or values.max() >= size:
         raise ValueError(f"codes {values.min()} … {values.max()} outside 0 … {size - 1}")
     return values.astype(np.min_scalar_type(size - 1))

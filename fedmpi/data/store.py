@@ -41,7 +41,7 @@ class Prepared:
     counts: dict[str, dict[str, int]]
     """Rows by split ("train", "test") and group."""
     scale: dict[str, list[float]] | None = None
-    """Of images, which are stored as bytes: their "mean" and "std" by channel."""
+    """"mean" and "std" by channel of images, which are stored as bytes."""
     clients: tuple[str, ...] = ()
     """Their names, where the data say who holds which row: then there is "train_client", too."""
 
@@ -70,7 +70,7 @@ class Prepared:
         return prepared
 
     def array(self, name: str) -> np.ndarray:
-        """One of the arrays, memory-mapped and read-only."""
+        """Return one of the arrays, memory-mapped and read-only."""
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     def take(self, name: str, rows: np.ndarray | slice) -> np.ndarray:
@@ -104,7 +104,7 @@ def names_of(dataset: Arrays | Prepared) -> tuple[str, ...]:
 
 
 def is_stale(folder: Path) -> bool:
-    """Whether `folder` is a whole preparation, but of another format."""
+    """Return whether `folder` is a whole preparation, but of another format."""
     try:
         return read_manifest(folder).get("format") != FORMAT
     except UserError:
@@ -124,7 +124,7 @@ def read_manifest(folder: Path) -> dict:
 
 
 def check_array(prepared: Prepared, name: str, described: dict) -> None:
-    """UserError unless the file of array `name` is as the manifest describes it."""
+    """Raise a UserError unless the file of array `name` is as the manifest describes it."""
     path = prepared.folder / f"{name}.npy"
     try:
         size, array = path.stat().st_size, prepared.array(name)

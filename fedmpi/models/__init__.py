@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where a model is, and the rows of one pass that suit it (docs/datasets.md, measured).
+    """Place of a model's function, and the rows of a pass that suit it best, as measured.
 
+    The measurements are in docs/datasets.md.
     Perceptrons have none: theirs follow from the cache, in micro_batch.py.
     """
 
@@ -41,7 +42,7 @@ OF_ONES_OWN = 128
 
 
 def check_name(name: str) -> None:
-    """UserError unless `name` is one of ours, or looks like package.module:function."""
+    """Raise a UserError unless `name` is one of ours, or looks like package.module:function."""
     if name not in MODELS and ":" not in name:
         raise unknown_name("--model", name, (*MODELS, "package.module:function"))
 
@@ -84,7 +85,7 @@ def build(name: str, row_shape: tuple[int, ...], classes: int, seed: int) -> nn.
 
 
 def check(name: str, module: nn.Module, row_shape: tuple[int, ...], classes: int) -> None:
-    """UserError for a model that these rows do not fit, or that cannot be trained in parts."""
+    """Raise a UserError for a model that does not fit the rows, or cannot be trained in parts."""
     import torch
 
     if not isinstance(module, torch.nn.Module):

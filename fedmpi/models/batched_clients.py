@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 Gradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""As in losses.GRADIENTS."""
+"""A loss and its gradient, as in losses.GRADIENTS."""
 
 FEW = 128
 """Rows that a client may see in a round to be trained here. With twice as many most are faster

@@ -6,8 +6,8 @@ from torch import nn
 from fedmpi.errors import UserError
 
 CHANNELS = (16, 32)
-"""Not in the paper. Twice as many cost 2.3 times the time, and at equal time are behind
-(docs/datasets.md)."""
+"""Channels of the two convolutions, which the paper does not tell. Twice as many cost 2.3 times the
+time, and at equal time are behind (docs/datasets.md)."""
 
 
 def cnn(row_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -39,7 +39,7 @@ class ChannelsLast(nn.Sequential):
 
 
 def needs_images(model: str, row_shape: tuple[int, ...]) -> str:
-    """What to say of rows that are not images, or too small ones."""
+    """Return the error for rows that are no images, or too small ones."""
     shape = " × ".join(map(str, row_shape))
     return (
         f"--model {model} is for images (channels × height × width, 4 × 4 or more); these rows "

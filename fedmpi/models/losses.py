@@ -10,7 +10,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """-log p_y of each row."""
+    """Return -log p_y of each row."""
     return F.cross_entropy(logits, y, reduction="none")
 
 
@@ -24,7 +24,7 @@ LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "brier": brier}
 
 
 def cross_entropy_gradient(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p_y of each row, and its gradient p - 1[y=c]."""
+    """Return -log p_y of each row, and its gradient p - 1[y=c]."""
     log_p = torch.log_softmax(logits, dim=1)
     losses = log_p.gather(1, y[:, None])[:, 0].neg_()
     return losses, log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0))
@@ -41,4 +41,4 @@ GRADIENTS: dict[Loss, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
     cross_entropy: cross_entropy_gradient,
     brier: brier_gradient,
 }
-"""For the passes by hand: the losses of the rows, and their gradients in the logits."""
+"""Functions that return the rows' losses and their gradients in the logits, for passes by hand."""

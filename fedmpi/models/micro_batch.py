@@ -19,7 +19,7 @@ LEAST, MOST, STEP = 256, 4096, 128
 
 
 def rows_of_a_pass(name: str, module: nn.Module, bytes_a_number: int) -> int:
-    """For perceptrons: the outputs of the widest layer take one and a half times a core's cache.
+    """Return the rows of a pass with which the widest layer's outputs fill 1.5 caches of a core.
 
     That was within 8% of the best size for four perceptrons, and 13% for `logistic`. The other
     models have what was measured for each.

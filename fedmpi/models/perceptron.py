@@ -6,12 +6,12 @@ from torch import nn
 
 
 def mlp(row_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One hidden layer of 512 (Adult, ACS Employment)."""
+    """Perceptron with one hidden layer of 512 (Adult, ACS Employment)."""
     return perceptron(row_shape, classes, hidden=1)
 
 
 def mlp4(row_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Four hidden layers of 512 (synthetic)."""
+    """Perceptron with four hidden layers of 512 (synthetic)."""
     return perceptron(row_shape, classes, hidden=4)
 
 

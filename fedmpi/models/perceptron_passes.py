@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedmpi.models.losses import GRADIENTS, Loss
 
 RowWeights = Callable[[Tensor], Tensor]
-"""From the losses of some rows, what the gradient of each is to be multiplied with."""
+"""Function from the losses of some rows to the weight of each row's gradient."""
 
 
 def layers_of(module: nn.Module) -> list[nn.Linear] | None:
@@ -36,7 +36,7 @@ class Dense:
         self.parts: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
 
     def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
-        """For so many rows: of each layer, room for its output and for the gradient of that."""
+        """Return room for each layer's output of so many rows, and for that output's gradient."""
         if rows > self.rows:
             self.rows, self.parts = rows, {}
             self.buffers = [[b.new_empty(rows, len(b)) for _, b in self.layers] for _ in range(2)]

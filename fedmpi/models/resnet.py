@@ -9,17 +9,18 @@ from fedmpi.errors import UserError
 from fedmpi.models.cnn import needs_images
 
 BRANCH = 0.6
-"""At 1 the risk goes up and down from round 18 on at the paper's step of .1; at .6 it fell in each
-of the first 40 rounds, more slowly (docs/datasets.md: 1,000 images, one seed)."""
+"""Factor on the start of each residual branch's last convolution. At 1 the risk goes up and down
+from round 18 on at the paper's step of .1; at .6 it fell in each of the first 40 rounds, more
+slowly (docs/datasets.md: 1,000 images, one seed)."""
 
 
 def resnet18(row_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """With torchvision's own stem: a 7 × 7 convolution of stride 2, then a max-pool of stride 2."""
+    """ResNet-18 with torchvision's own stem: a 7 × 7 convolution, a max-pool, both of stride 2."""
     return without_normalisation("resnet18", row_shape, classes)
 
 
 def resnet18_cifar(row_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """With the stem that small images are given: a 3 × 3 convolution, no max-pool. Costs 15×."""
+    """ResNet-18 with the stem for small images: a 3 × 3 convolution, no max-pool. Costs 15×."""
     net = without_normalisation("resnet18-cifar", row_shape, classes)
     net.conv1 = stem(row_shape[0], kernel=3, stride=1)
     net.maxpool = nn.Identity()

@@ -26,12 +26,12 @@ from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
 
 MEMORY = "/dev/shm"
-"""Where both MPIs have the memory that processes share, on Linux."""
+"""Folder of the memory that processes share under both MPIs, on Linux."""
 LINE = 64
-"""Bytes of a line of the cache: no two ranks write to the same one."""
+"""Bytes of a cache line: no two ranks write to the same line."""
 PAGE = 4096
 TRIALS = 7
-"""Sums of each kind, when they are measured against each other."""
+"""Number of sums of each kind, when the two kinds are measured against each other."""
 
 
 class Flat:
@@ -49,24 +49,24 @@ class Flat:
         self.ranks.wait(self._request)
 
     def free(self) -> None:
-        """Nothing is left to give back."""
+        """Do nothing: flat sums have no memory of MPI's to give back."""
 
 
 class Flags:
-    """Numbers that ranks raise in shared memory; to `Ranks.wait`, a request like MPI's."""
+    """Numbers that ranks raise in shared memory; for `Ranks.wait` they are a request like MPI's."""
 
     def __init__(self, numbers: np.ndarray, window: MPI.Win, comm: MPI.Comm) -> None:
         self.numbers, self.window, self.comm = numbers, window, comm
         self.goal = 0
 
     def raise_mine(self, place: int) -> None:
-        """Let the others of this host see what was written before, and that it was."""
+        """Raise this rank's flag: other ranks of the host then see what this one has written."""
         self.goal += 1
         self.window.Sync()
         self.numbers[place] = self.goal
 
     def Test(self) -> bool:
-        """Whether all are raised; what they stand for can be read then."""
+        """Return whether all flags are raised, so that what their ranks wrote can be read."""
         # Messages that are on their way through this rank need a call of MPI's to move on.
         self.comm.Iprobe(tag=0)
         if self.numbers.min() < self.goal:
@@ -107,7 +107,7 @@ class Hierarchical:
         self.mine = slice(*bounds)
 
     def _allocate(self, length: int, dtype: np.dtype) -> None:
-        """A vector for each rank; with the first one's, the total and the flags."""
+        """Allocate a vector for each rank, and with the first rank's the total and the flags."""
         vector = _rounded(length * dtype.itemsize, LINE)
         flags = 3 * _rounded(8 * self.size, LINE)
         info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each begins a page of its own
@@ -153,14 +153,14 @@ class Hierarchical:
         self.buffer[:] = self.total
 
     def _add_slice(self) -> None:
-        """This rank's slice of the host's total: always from the first rank to the last."""
+        """Sum this rank's slice of the host's total, always from the first rank to the last."""
         total = self.total[self.mine]
         total[:] = self.vectors[0][self.mine]
         for other in self.vectors[1:]:
             total += other[self.mine]
 
     def free(self) -> None:
-        """Give the memory back; all ranks do. The buffer must not be touched after it."""
+        """Give the shared memory back, on all ranks; the buffer must not be touched after that."""
         self.ranks.meet()
         self.window.Unlock_all()
         self.window.Free()
@@ -174,24 +174,24 @@ def _rounded(number: int, to: int) -> int:
 
 
 def bytes_needed(length: int, itemsize: int, ranks: int, first: bool) -> int:
-    """Of shared memory, by one of a host's ranks; the first has the total and the flags, too."""
+    """Bytes of shared memory that a rank needs; the first of a host has total and flags, too."""
     vector = _rounded(length * itemsize, LINE)
     return _rounded(2 * vector + 3 * _rounded(8 * ranks, LINE) if first else vector, PAGE)
 
 
 class Room(NamedTuple):
-    """What a rank knows of its host that decides how sums are made."""
+    """Memory and ranks of a rank's host, which decide how sums are made."""
 
     ranks: int
-    """Of the job, on this host."""
+    """Number of the job's ranks on this host."""
     needed: int
     free: int
-    """Bytes of shared memory; 0 free where there is none that we know of."""
+    """Bytes of shared memory that are free; 0 where we know of none."""
     device: str
 
 
 def room(ranks: Ranks, length: int, dtype: str, device: str) -> Room:
-    """This rank's."""
+    """Return the Room on this rank's host."""
     itemsize = np.dtype(dtype).itemsize
     sizes = [
         bytes_needed(length, itemsize, ranks.local_size, first=place == 0)
@@ -206,7 +206,7 @@ def room(ranks: Ranks, length: int, dtype: str, device: str) -> Room:
 
 
 def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
-    """The kind to use, and why it is not the one that was wanted (or nothing).
+    """Return the kind of sums to use, and why that is not the wanted one ("" if it is).
 
     `auto` is a rule: a run that is repeated on the same ranks gives the same bits. `measure` is
     returned where both kinds are possible: `seconds_of_a_sum` tells which is faster.
@@ -228,7 +228,7 @@ def choose(wanted: str, rooms: list[Room]) -> tuple[str, str]:
 
 
 def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierarchical | None:
-    """Sums through shared windows; None on all ranks, if MPI has none for one of them.
+    """Return sums through shared windows; None on all ranks if MPI gives none to one of them.
 
     Ranks of a host that give different numbers as `host` are taken for ranks of different ones.
     """
@@ -241,7 +241,7 @@ def hierarchical(ranks: Ranks, length: int, dtype: str, host: int = 0) -> Hierar
 
 
 def seconds_of_a_sum(ranks: Ranks, shared: Hierarchical) -> dict[str, float]:
-    """By kind, the mean over the ranks; the two are taken in turn. On all ranks the same."""
+    """Time sums of both kinds in turn; return each kind's mean over the ranks, on all of them."""
     kinds = (Flat(ranks, np.zeros_like(shared.buffer)), shared)
     times: dict[str, list[float]] = {some.kind: [] for some in kinds}
     for _ in range(1 + TRIALS):  # the first one is to warm up

@@ -12,17 +12,17 @@ SHOWN = 8
 
 
 class Place(NamedTuple):
-    """Where one rank is."""
+    """Host, process, cores and device of one rank."""
 
     host: str
     pid: int
     cores: tuple[int, ...]
-    """That it may run on; empty where the system does not tell."""
+    """Cores that the rank may run on; empty where the system does not tell."""
     device: str
 
 
 def here(host: str, device: object) -> Place:
-    """This rank's place."""
+    """Return the place of this rank."""
     tells = hasattr(os, "sched_getaffinity")
     cores = tuple(sorted(os.sched_getaffinity(0))) if tells else ()
     return Place(host, os.getpid(), cores, str(device))
@@ -35,7 +35,7 @@ class Placement:
     places: list[Place]
 
     def saved(self) -> dict:
-        """For config.json: lists by rank."""
+        """Return what config.json has of the places, in lists by rank."""
         return {
             "hosts": [place.host for place in self.places],
             "cores": [ranges(list(place.cores)) for place in self.places],
@@ -43,7 +43,7 @@ class Placement:
         }
 
     def lines(self) -> list[str]:
-        """For the user: a line for each host, if there are not too many."""
+        """Return a line for each host, for the user; of many hosts, the first ones."""
         hosts: dict[str, list[int]] = {}
         for rank, place in enumerate(self.places):
             hosts.setdefault(place.host, []).append(rank)
@@ -65,7 +65,7 @@ class Placement:
 
 
 def ranges(numbers: list[int]) -> str:
-    """`4-6, 9` for 4, 5, 6, 9."""
+    """Return `4-6, 9` for 4, 5, 6, 9."""
     parts = []
     for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
         ends = [number for _, number in run]

@@ -20,20 +20,22 @@ T = TypeVar("T")
 SERVER = 0
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
 FIRST_SLEEP, LONGEST_SLEEP = 0.00005, 0.0002 if OPEN_MPI else 0.001
-"""Seconds between the tests of a polite wait: short at first, for what is about to arrive. Where
-ranks outnumber cores a test of Open MPI's gives the core away itself, so no sleep need be long."""
+"""Seconds of sleep between the tests of a polite wait: short at first, for a message that is about
+to arrive. Where ranks outnumber cores a test of Open MPI's gives the core away itself, so no sleep
+need be long."""
 TESTS = 4 if OPEN_MPI else 1
-"""At a time: a call of Open MPI's moves a collective on by one step, and these have several."""
+"""Tests at a time: each call of Open MPI's moves a collective on by one of its several steps."""
 LONG_WAIT = 1.0
-"""Seconds after which a rank with a core of its own sleeps, too: what comes so late (the end of
-another team's runs, a long round) does not mind a millisecond, and others may use the core."""
+"""Seconds after which a rank with a core of its own sleeps, too: a message that comes so late (the
+end of another team's runs, a long round) does not mind a millisecond, and others may use the
+core."""
 LOOK_EVERY = 1.0
 GRACE = 5.0
 ROLL_CALL, PRESENT = 7001, 7002
 
 
 class Waited(Protocol):
-    """What can be waited for: MPI's requests, and others that can be tested as these are."""
+    """A request of MPI's, or anything else that can be tested as requests are."""
 
     def Test(self) -> bool: ...
 
@@ -42,7 +44,7 @@ class AgreedError(UserError):
     """A UserError that every rank has: the job can end in order, without MPI_Abort."""
 
     code = 2
-    """What the job then exits with."""
+    """Exit code of a job that ends in this error."""
 
 
 class Stopped(AgreedError):
@@ -56,7 +58,7 @@ class StallError(UserError):
 
 
 class Ranks:
-    """A communicator with manners.
+    """A communicator whose waits leave the cores to those that compute.
 
     Ranks that outnumber the cores of their node sleep between tests of a request instead of
     spinning, so that waiting does not take a core from a rank that computes; the others spin for
@@ -64,9 +66,9 @@ class Ranks:
     """
 
     cores: int
-    """Of this node, for these ranks."""
+    """Number of cores of this node that are for these ranks."""
     threads: int
-    """For a rank's arithmetic: as many as the user says, or the cores over the client ranks."""
+    """Number of threads for a rank's arithmetic: what the user says, or cores over client ranks."""
     _given: int
 
     def __init__(
@@ -76,14 +78,18 @@ class Ranks:
         of: "Ranks | None" = None,
         beside: bool = False,
     ) -> None:
-        """With `of`, these are some of those ranks; `beside` others, which need cores, too."""
+        """Take over a communicator, and see who shares this node.
+
+        `of`: the Ranks that these are a subset of. `beside`: other teams run at the same time, so
+        these ranks share the cores with them.
+        """
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.is_server = self.rank == SERVER
         self.numbers = list(range(self.size))
-        """What each rank was when the job began: others may have died (mpi/failures.py)."""
+        """Number of each rank when the job began, before others died (mpi/failures.py)."""
         self.posted: list[MPI.Request] | None = None
-        """Where a rank may die: the messages under way, whose memory must then stay."""
+        """Messages under way, whose memory must stay when a rank dies; None where none may."""
         self.stall_timeout = stall_timeout
         self.bytes_handed = 0
         self.seconds_waited = 0.0
@@ -91,7 +97,7 @@ class Ranks:
         self._read_node(of, beside)
 
     def _read_node(self, of: "Ranks | None", beside: bool) -> None:
-        """Who shares this node, and how many cores and threads there are for them."""
+        """Count the ranks that share this node, and the cores and threads that they have."""
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         cores = node.allgather(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
         self.local_rank, self.local_size = node.Get_rank(), node.Get_size()
@@ -107,19 +113,19 @@ class Ranks:
         self.threads = self._given or max(1, self.cores // max(1, local_clients))
 
     def first(self, number: int) -> "Ranks | None":
-        """The first `number` ranks as a job of their own; None on the ranks that are left over."""
+        """Return the first `number` ranks as a job of their own; None on the other ranks."""
         if number >= self.size:
             return self
         comm = self.comm.Split(int(self.rank >= number), self.rank)
         return Ranks(comm, self.stall_timeout, self) if self.rank < number else None
 
     def team(self, number: int) -> "Ranks":
-        """The ranks that call this with the same number, which work beside the other teams."""
+        """Return the ranks that call this with the same number, which work beside other teams."""
         return Ranks(self.comm.Split(number, self.rank), self.stall_timeout, self, beside=True)
 
     @property
     def client_ranks(self) -> list[int]:
-        """Ranks that host clients: all but the server, or the only one there is."""
+        """Ranks that host clients: all but the server, or the only rank there is."""
         return list(range(1, self.size)) if self.size > 1 else [SERVER]
 
     def Iallreduce(self, buffer: Any) -> MPI.Request:
@@ -177,21 +183,21 @@ class Ranks:
         self.seconds_waited += time.perf_counter() - start
 
     def meet(self) -> None:
-        """A polite Barrier; blocking calls after it find every rank there."""
+        """Wait politely for all ranks, so that blocking calls after this find every rank there."""
         self.wait(self.comm.Ibarrier())
 
     def bcast(self, value: T) -> T:
-        """The server's object on every rank. For start and end; never within a round."""
+        """Return the server's object on every rank. For start and end; never within a round."""
         self.meet()
         return self.comm.bcast(value, root=SERVER)
 
     def gather(self, value: T) -> list[T] | None:
-        """Every rank's object on the server. For start and end; never within a round."""
+        """Return every rank's object on the server. For start and end; never within a round."""
         self.meet()
         return self.comm.gather(value, root=SERVER)
 
     def on_server(self, work: Callable[[], T]) -> T:
-        """Do `work` on the server; every rank gets its value, or the AgreedError it ended in."""
+        """Do `work` on the server; every rank gets its value, or the AgreedError for its error."""
         outcome: tuple[str, Any] = ("value", None)
         if self.is_server:
             try:
@@ -224,7 +230,7 @@ class Ranks:
             raise self._stall([SERVER])
 
     def _roll_call(self) -> list[int]:
-        """The ranks that are not waiting: they do not answer. Costs nothing until it is needed."""
+        """Return the ranks that are not waiting, and so do not answer."""
         missing = set(range(self.size)) - {self.rank}
         for other in missing:
             self.comm.Isend(b"", dest=other, tag=ROLL_CALL)

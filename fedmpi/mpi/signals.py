@@ -10,7 +10,7 @@ import signal
 from types import FrameType
 
 STOPPED = 75
-"""The exit code of a run that was asked to stop, and can go on: EX_TEMPFAIL of sysexits.h."""
+"""Exit code of a run that was asked to stop, and can go on: EX_TEMPFAIL of sysexits.h."""
 
 _in_rounds = False
 _asked: signal.Signals | None = None
@@ -18,7 +18,7 @@ _speaks = True
 
 
 def listen(speaks: bool) -> None:
-    """Take the signals from now on; `speaks` on the rank that prints."""
+    """Take the signals from now on; `speaks` is true on the rank that prints."""
     global _speaks
     _speaks = speaks
     for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
@@ -26,13 +26,13 @@ def listen(speaks: bool) -> None:
 
 
 def wait_for_the_round() -> None:
-    """From now on a signal is only noted: the ranks stop together, when a round is done."""
+    """Only note signals from now on: the ranks stop together, when a round is done."""
     global _in_rounds
     _in_rounds = True
 
 
 def ignore() -> None:
-    """The job is about to end in order, and no signal is to change its exit code any more.
+    """Ignore all signals: the job is about to end in order, and is to keep its exit code.
 
     One may come from srun --kill-on-bad-exit, which ends all ranks when one has ended, or at the
     time limit. While Python takes itself down, our own answer to it is already gone.
@@ -42,7 +42,7 @@ def ignore() -> None:
 
 
 def asked() -> signal.Signals | None:
-    """The signal that asked this rank to stop, if one did."""
+    """Return the signal that asked this rank to stop, if one did."""
     return _asked
 
 

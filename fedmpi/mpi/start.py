@@ -17,7 +17,8 @@ from fedmpi.mpi.ranks import GRACE, SERVER, AgreedError, Ranks
 _KEPT: list[socket.socket] = []
 _without_finalize = False
 tell_instead: Callable[[BaseException], str] | None = None
-"""On a rank whose rows nobody else may see: the line for an exception, which may quote them."""
+"""Function from an exception to its line, on a rank whose rows nobody else may see: the exception
+may quote these rows."""
 
 
 def start() -> Ranks:
@@ -53,7 +54,7 @@ def end_without_finalize() -> None:
 
 
 def died(error: BaseException) -> bool:
-    """Whether this is how MPI tells that a rank has died. Most MPIs do not: they end the job."""
+    """Return whether `error` says that a rank has died. Most MPIs end the job instead."""
     if not (isinstance(error, MPI.Exception) and launcher.survives_failures()):
         return False
     return error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
@@ -92,7 +93,7 @@ def run(main: Callable[[], int | None]) -> None:
 
 
 def _told(error: BaseException) -> bool:
-    """Print `error`, unless another rank of this job on this host does; whether it was printed."""
+    """Print `error`, unless another rank on this host does; return whether it was printed."""
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     if size > 1 and sys.platform == "linux" and not _first_here():
         return False
@@ -110,7 +111,7 @@ def _told(error: BaseException) -> bool:
 
 
 def _first_here() -> bool:
-    """Whether no other rank of this job on this host has called this.
+    """Return whether no other rank of this job on this host has called this.
 
     Ranks of a job have the same parent. The name in Linux's abstract namespace is free again when
     its holder dies, so nothing is left behind.

@@ -217,7 +217,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
 
 
 def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
-    """Who holds which rows: by a setting, or as the data say."""
+    """Decide who holds which rows: by a setting, or as the data say."""
     if not dataset.owned(DataOptions(client=a.client)):
         a.setting = (a.setting or "ESG").upper()
         a.skew = 50.0 if a.skew is None else a.skew

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 FORMAT = 3
 SHARE = 0.02
-"""What checkpoints may cost of the time of the rounds, unless --checkpoint-every says otherwise."""
+"""Share of the rounds' time that checkpoints may cost, unless --checkpoint-every says otherwise."""
 LEAST = 10.0
 """Seconds between two of them then, however little they cost."""
 SLOW_DISK = 50e6
@@ -34,7 +34,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_every(text: str) -> tuple[int, float]:
-    """--checkpoint-every as (rounds, seconds): 500 is (500, 0), 10m is (0, 600), auto (0, 0)."""
+    """Read --checkpoint-every as (rounds, seconds): 500 is (500, 0), 10m (0, 600), auto (0, 0)."""
     if text == "auto":
         return 0, 0.0
     found = re.fullmatch(r"(\d+|\d*\.\d+)([smh]?)", text)
@@ -51,7 +51,7 @@ def parse_every(text: str) -> tuple[int, float]:
 
 @dataclass
 class Schedule:
-    """When the next checkpoint is due: every so many rounds or seconds, or as it costs."""
+    """Schedule of checkpoints: every so many rounds or seconds, or as often as is cheap."""
 
     every: str
     cost: float = 0.0
@@ -66,7 +66,7 @@ class Schedule:
         self.began = self.last = time.perf_counter()
 
     def due(self, t: int) -> bool:
-        """Whether to write one after round `t`."""
+        """Return whether to write a checkpoint after round `t`."""
         if self.rounds:
             return t % self.rounds == 0
         now = time.perf_counter()
@@ -76,7 +76,7 @@ class Schedule:
         return affordable and now - self.last >= LEAST
 
     def wrote(self, seconds: float) -> None:
-        """One was written, and took so long."""
+        """Note that a checkpoint was written, and how long it took."""
         self.cost = seconds
         self.spent += seconds
         self.last = time.perf_counter()
@@ -166,7 +166,7 @@ def lost_in(folder: Path) -> list[dict]:
 
 
 def well_formed(state: dict) -> bool:
-    """Whether everything is there, and of the kind that it should be."""
+    """Return whether everything is in `state`, and of the right kind."""
     import torch
 
     number = (int, float)
@@ -200,7 +200,7 @@ def _losses(state: dict) -> list[dict]:
 
 
 def difference(state: dict, identity: dict, partition: str) -> str | None:
-    """In what the checkpoint is not of this run; None if it is."""
+    """Return in what the checkpoint is not of this run; None if it is of this run."""
     saved, ours = json.loads(state[IDENTITY]), json.loads(json.dumps(identity))
     names = [k for k in {**ours, **saved} if k != "rounds" and ours.get(k) != saved.get(k)]
     if names == ["data"]:  # otherwise it follows from another difference

@@ -75,7 +75,7 @@ class Config:
         raise AttributeError(f"the method has no option {name!r}")
 
     def saved(self) -> dict:
-        """All of it by name, the method's options among the others: what config.json has."""
+        """Return all settings by name, the method's options among them, as config.json has them."""
         settings = dataclasses.asdict(self)
         return settings | settings.pop("options")
 

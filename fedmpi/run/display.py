@@ -15,7 +15,7 @@ LINE_EVERY = 10.0
 
 
 def say(text: str = "") -> None:
-    """A line on the screen, at once: output of mpirun is not a terminal, and would be held back."""
+    """Print a line at once: the output of mpirun is no terminal, and would be held back."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -25,19 +25,19 @@ def say(text: str = "") -> None:
 
 
 def warn(text: str) -> None:
-    """A line of its own on the error stream, in the form of those that end a run."""
+    """Print a line on the error stream, in the form of those that end a run."""
     print(f"fedmpi: {text}.", file=sys.stderr, flush=True)
 
 
 def facts(pairs: dict[str, object]) -> str:
-    """`name value` pairs as aligned lines."""
+    """Return `name value` pairs as aligned lines."""
     width = max(map(len, pairs))
     shown = {k: ", ".join(v) if isinstance(v, tuple) else v for k, v in pairs.items()}
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in shown.items())
 
 
 def result_table(result: dict) -> str:
-    """The table that a run ends with: a line a group, then worst, best and average."""
+    """Return the table that a run ends with: a line a group, then worst, best and average."""
     groups = result["groups"]
     width = max(len("average"), *map(len, groups))
     head = ("train rows", "test rows", "test risk", "accuracy", "weight")
@@ -74,7 +74,7 @@ class Progress:
             self.bar = tqdm(total=rounds, unit="round", ncols=100, file=sys.stderr)
 
     def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
-        """Round `t` is done; `risks` are the last that are known."""
+        """Show that round `t` is done; `risks` are the last that are known."""
         now = time.perf_counter()
         self.first = self.first or t
         if self.bar is not None:

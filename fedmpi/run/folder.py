@@ -20,14 +20,14 @@ OF_A_RUN = ("config.json", "history.csv", "model.pt", "partition.npz", "weights.
 
 
 class RunFolder:
-    """One run's folder: config.json, history.csv, result.json, model.pt, checkpoint.pt, ..."""
+    """Folder of one run: config.json, history.csv, result.json, model.pt, checkpoint.pt, ..."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.lock = Lock(self.path)
 
     def finished(self, identity: dict) -> dict | None:
-        """The result, if the run that `identity` describes is finished here."""
+        """Return the result, if the run of this identity is finished here."""
         with contextlib.suppress(OSError, ValueError):
             if self._identity() == json.loads(json.dumps(identity)):
                 return json.loads((self.path / "result.json").read_text())
@@ -56,7 +56,7 @@ class RunFolder:
         self.lock.release()
 
     def _check(self, config: Config, identity: dict) -> None:
-        """UserError for what would be overwritten, or is not there to be resumed."""
+        """Raise a UserError for what would be overwritten, or is not there to be resumed."""
         result = self.path / "result.json"
         unfinished = (self.path / NEWEST).exists() or (self.path / PREVIOUS).exists()
         if result.exists() and not config.force:
@@ -140,7 +140,7 @@ class RunFolder:
                 os.close(names)
 
     def write_json(self, name: str, value: dict) -> None:
-        """`value` as indented JSON; a NaN would not be JSON, and becomes null."""
+        """Write `value` as indented JSON; a NaN would not be JSON, and becomes null."""
         text = json.dumps(_without_nan(value), indent=2, ensure_ascii=False)
         self.write(name, lambda file: file.write(text.encode(errors="backslashreplace") + b"\n"))
 
@@ -149,13 +149,13 @@ class RunFolder:
         self.write_json(name, self.read_json(name) | values)
 
     def read_json(self, name: str) -> dict:
-        """A JSON file of the run; {} if there is none."""
+        """Return a JSON file of the run; {} if there is none."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.path / name).read_text())
         return {}
 
     def write_csv(self, name: str, rows: list[dict]) -> None:
-        """`rows` under the keys of the first."""
+        """Write `rows` under the keys of the first row."""
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
@@ -163,7 +163,7 @@ class RunFolder:
         self.write(name, lambda file: file.write(text.getvalue().encode(errors="backslashreplace")))
 
     def write_npz(self, name: str, **arrays: np.ndarray) -> None:
-        """`arrays` as numpy's own archive."""
+        """Write `arrays` as numpy's own archive."""
         self.write(name, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 

@@ -21,7 +21,7 @@ class Journal:
         self._pending: list[bytes] = []
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it, kept or not."""
+        """Return whether there is anything in the journal, kept or not."""
         return bool(self.size or self._pending)
 
     def add(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class Journal:
         self.size, self.crc = self.size + len(data), zlib.crc32(data, self.crc)
 
     def mark(self) -> dict[str, int]:
-        """Where the file ends now, and what it holds, for a checkpoint."""
+        """Return the size and checksum of the file, for a checkpoint."""
         return {"size": self.size, "crc": self.crc}
 
     def restore(self, mark: dict[str, int]) -> bool:

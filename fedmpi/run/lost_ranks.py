@@ -28,12 +28,12 @@ OPEN_MPI_NAMES = re.compile(r"\bPID\s+(\d+)\s+on\s+node\s+(\S+)")
 HOST_GONE = re.compile(
     r"\bConnection to (\S+) closed by remote host|\bRemote daemon:\s+\S+ on node (\S+)"
 )
-"""What ssh says of a host that went away, and what Open MPI says."""
+"""Pattern of what ssh and Open MPI say of a host that went away."""
 MPICH_NAMES = re.compile(r"\bPID\s+\d+\s+RUNNING AT\s+(\S+)")
 
 
 def where(processes: list[tuple[str, int]], hosted: Sequence[Iterable[int]], command: str) -> dict:
-    """What ranks.json says: for each rank its host, PID and clients; and what was typed."""
+    """Return what ranks.json has: each rank's host, PID and clients; and the command."""
     ranks = [
         {"rank": rank, "host": host, "pid": pid, "clients": [int(k) for k in clients]}
         for rank, ((host, pid), clients) in enumerate(zip(processes, hosted, strict=True))
@@ -42,7 +42,7 @@ def where(processes: list[tuple[str, int]], hosted: Sequence[Iterable[int]], com
 
 
 def who(folder: Path, said: str = "", pid: int | None = None) -> str | None:
-    """Whom the job lost: the process `pid` of this host, or as the launcher said; None: unknown."""
+    """Return who died: the process `pid` of this host, or as the launcher `said`; None: unknown."""
     ranks = read_ranks(folder)
     if gone := HOST_GONE.search(said):  # first: ranks of this host then end, too
         return _host(gone[1] or gone[2], ranks)
@@ -73,13 +73,13 @@ def _host(name: str, ranks: list[dict]) -> str | None:
 
 
 def clients_of(ranks: list[dict]) -> str:
-    """`clients 4-6, 9` for those of these ranks; empty if they had none."""
+    """Return `clients 4-6, 9` for the clients of these ranks; empty if the ranks had none."""
     clients = [k for r in ranks for k in r["clients"]]
     return f"client{'s' if len(clients) > 1 else ''} {ranges(clients)}" if clients else ""
 
 
 def read_ranks(folder: Path) -> list[dict]:
-    """The ranks in ranks.json; none if it is not there."""
+    """Return the ranks in ranks.json; none if that file is not there."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         return json.loads((folder / RANKS).read_text())["ranks"]
     return []
@@ -90,7 +90,7 @@ def _same(host: str, other: str) -> bool:
 
 
 def checkpoint_age(folder: Path) -> float | None:
-    """Seconds since the newest checkpoint was written; None if there is none."""
+    """Return the seconds since the newest checkpoint was written; None if there is none."""
     for name in (NEWEST, PREVIOUS):
         with contextlib.suppress(OSError):
             return max(0.0, time.time() - (folder / name).stat().st_mtime)
@@ -98,7 +98,7 @@ def checkpoint_age(folder: Path) -> float | None:
 
 
 def how_to_go_on(folder: Path, command: str | None = None) -> str:
-    """What stands, and the command that goes on from it."""
+    """Return what of the run stands, and the command that goes on from there."""
     if command is None:
         with contextlib.suppress(OSError, ValueError, KeyError):
             command = json.loads((folder / RANKS).read_text())["command"]

@@ -16,7 +16,7 @@ from fedmpi.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One finished run. What is large is read when it is asked for."""
+    """A finished run, whose large files are read when they are asked for."""
 
     folder: Path
     config: dict
@@ -32,7 +32,7 @@ class Record:
 
     @cached_property
     def partition(self) -> dict[str, np.ndarray]:
-        """`counts` and `P_A`, groups x clients, and the names of the `groups`."""
+        """Return `counts` and `P_A`, groups x clients, and the names of the `groups`."""
         with np.load(self.folder / "partition.npz", allow_pickle=False) as arrays:
             return dict(arrays)
 

@@ -38,15 +38,16 @@ GRACE = 20
 """Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
 cannot be reached any more."""
 NOT_UP = "PMIx server's listener thread failed to start"
-"""What Open MPI's says when it has started nothing: in $TMPDIR there is a folder named by its PID,
-which one that was killed has left there. It removes that, and the next one starts."""
+"""Words of Open MPI's mpirun when it has started nothing: in $TMPDIR there is a folder named by its
+PID, which an mpirun that was killed has left there. It removes that folder, and the next mpirun
+starts."""
 STARTS = 3
 KEPT = 1 << 16
 """Bytes of a launcher's last words that are looked at."""
 
 
 class Supervisor:
-    """One command, run until it ends well or there are no more retries."""
+    """Runner of one command, until it ends well or there are no more retries."""
 
     def __init__(self, command: list[str], retries: int) -> None:
         self.command, self.retries = command, retries
@@ -57,7 +58,7 @@ class Supervisor:
         self.asked: signal.Signals | None = None
 
     def run(self) -> int:
-        """The exit code of the last try."""
+        """Run the command; return the exit code of the last try."""
         for name in PASSED_ON:
             signal.signal(getattr(signal, name), self._pass_on)
         signal.signal(signal.SIGTSTP, self._suspend)
@@ -71,7 +72,7 @@ class Supervisor:
         return code
 
     def _try(self, command: list[str]) -> int:
-        """The exit code of one try; a launcher that does not come up itself is none."""
+        """Return the exit code of one try; a launcher that does not come up itself is no try."""
         for left in reversed(range(STARTS)):
             code, said, witness = self._launch(command)
             if not left or witness.began or self.asked or NOT_UP not in said:
@@ -82,7 +83,7 @@ class Supervisor:
         return code
 
     def _launch(self, command: list[str]) -> tuple[int, str, "Witness"]:
-        """The exit code of the launcher, what was said, and what was seen."""
+        """Return the exit code of the launcher, what was said, and what was seen."""
         environment = os.environ | {"FEDMPI_COMMAND": self.shown}
         if sys.stderr.isatty():
             environment["FEDMPI_TERMINAL"] = "1"
@@ -118,7 +119,7 @@ class Supervisor:
         return code, "\n".join(stream.text for stream in heard), witness
 
     def _explain(self, said: str, witness: "Witness") -> None:
-        """Who was lost, unless a rank has said itself what happened; and how to go on."""
+        """Say who died, unless a rank has said itself what happened; and how to go on."""
         if self.folder is None or not witness.began:
             return
         if self.asked:
@@ -129,7 +130,7 @@ class Supervisor:
         print(f"fedmpi: {lost_ranks.how_to_go_on(self.folder)}", file=sys.stderr, flush=True)
 
     def _again(self) -> list[str]:
-        """The command of a retry: from the checkpoint, if it is this job's."""
+        """Return the command of a retry: from the checkpoint, if that is this job's."""
         age = lost_ranks.checkpoint_age(self.folder) if self.folder else None
         ours = age is not None and ("--resume" in self.command or time.time() - age >= self.began)
         return shlex.split(resumed(shlex.join(self.command))) if ours else self.command
@@ -142,7 +143,7 @@ class Supervisor:
             sys.exit(128 + signum)
 
     def _suspend(self, signum: int, frame: object) -> None:
-        """Ctrl-Z: the job stands still with us, and goes on with us."""
+        """Stop the job with us at Ctrl-Z, and let it go on with us."""
         if self.job is not None:
             self.job.send_signal(signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -151,7 +152,7 @@ class Supervisor:
 
 
 class Witness(threading.Thread):
-    """Sees which rank's process on this host ends first: MPICH's mpirun does not tell.
+    """Thread that sees which rank's process on this host ends first: MPICH's mpirun does not tell.
 
     The others are killed within milliseconds, but the kernel queues the ends in their order. And a
     launcher that goes on when all of them have ended is ended, too.
@@ -162,15 +163,15 @@ class Witness(threading.Thread):
         self.folder, self.since = folder, time.time()
         self.first: int | None = None
         self.launcher: int | None = None
-        """Its process, the first of its group."""
+        """Process of the launcher, the first of its group."""
         self.began = False
-        """Whether the ranks have written down who they are."""
+        """True once the ranks have written down who they are."""
         self.done = threading.Event()
         if folder is not None:
             self.start()
 
     def join(self, timeout: float | None = None) -> None:
-        """The launcher has ended: stop looking."""
+        """Stop looking, since the launcher has ended."""
         self.done.set()
         if self.folder is not None:
             super().join(timeout)
@@ -194,7 +195,7 @@ class Witness(threading.Thread):
             self._end_launcher()
 
     def _see_them_end(self, here: list[int]) -> bool:
-        """Who of these processes was the first; whether all ended before the launcher did."""
+        """Note which of these processes ends first; return whether all end before the launcher."""
         ends = select.epoll()
         running, gone = {}, []
         for pid in here:
@@ -236,7 +237,7 @@ class Witness(threading.Thread):
 
 
 class Heard(threading.Thread):
-    """Passes a stream on, and remembers the end of it."""
+    """Thread that passes a stream on, and remembers the end of it."""
 
     def __init__(self, source: IO[bytes] | None, to: IO[str]) -> None:
         super().__init__(daemon=True)
@@ -260,7 +261,7 @@ def say(text: str) -> None:
 
 
 def run_folder(command: list[str]) -> Path | None:
-    """Where the run of this command line leaves its files; None if that cannot be told."""
+    """Return the folder of this command line's run; None if that cannot be told."""
     from fedmpi.run.arguments import resolve
 
     if "fedmpi.train" not in command:

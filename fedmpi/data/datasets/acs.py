@@ -36,7 +36,7 @@ RACES = (
 
 
 class Acs(Dataset):
-    """What the two have in common: the people, their inputs and labels."""
+    """The people of both ACS datasets, with their inputs and labels."""
 
     uses = ("seed", "states", "min_group_rows")
     groups: tuple[str, ...]
@@ -45,7 +45,7 @@ class Acs(Dataset):
     psg_first: tuple[str, ...]
     """The groups of the first half of the clients in PSG."""
     ssg_of_40: dict[str, int]
-    """How many of 40 clients hold each group in SSG."""
+    """Number of the clients, of 40, that hold each group in SSG."""
 
     def group_of(self, race: np.ndarray, employed: np.ndarray) -> np.ndarray:
         """The group of every row, from RAC1P and the label."""
@@ -134,7 +134,7 @@ class Acs(Dataset):
     def _large_groups(
         self, group: np.ndarray, in_test: np.ndarray, least: int, notes: list[str]
     ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-        """Which rows stay, their groups, and these groups' names: with `least` rows to train on."""
+        """Return the rows that stay, their groups, and the names of groups with `least` rows."""
         sizes = np.bincount(group[~in_test], minlength=len(self.groups))
         counts = ", ".join(f"{name} {n:,}" for name, n in zip(self.groups, sizes, strict=True))
         stay = sizes >= max(1, least)

@@ -97,7 +97,7 @@ class People:
 
 
 def chosen_states(given: Sequence[str]) -> tuple[str, ...]:
-    """`--states`, each once and in the Census' order; UserError for one that it has not."""
+    """Return `--states`, each once, in the Census' order; UserError for one that it has not."""
     names = {name.upper() for name in given}
     if names == {"ALL"}:
         return tuple(STATES)
@@ -229,7 +229,7 @@ def download(states: Sequence[str], home: Path, progress: bool) -> None:
 
 
 def read_census(path: Path, state: str, features: tuple[str, ...]) -> Iterator["pd.DataFrame"]:
-    """What ACSEmployment needs of a Census file, in chunks; UserError if it is another file."""
+    """Yield what ACSEmployment needs of a Census file; UserError if it is another file."""
     import pandas as pd
 
     types: dict[str, type] = dict.fromkeys((*features, "ESR", "ST"), float) | {"SERIALNO": str}
@@ -262,7 +262,7 @@ def open_table(path: Path, state: str, stack: ExitStack) -> IO[bytes]:
 
 
 def check_whole(path: Path) -> None:
-    """UserError for a table that breaks off in a line; a zip has checksums of its own."""
+    """Raise a UserError for a table that breaks off in a line; a zip has checksums of its own."""
     if path.suffix == ".zip":
         return
     with open(path, "rb") as file:
@@ -283,7 +283,7 @@ def read_mirror(paths: Sequence[Path], features: tuple[str, ...]) -> tuple[np.nd
 
 
 def check_census_file(path: Path, expected: str | None) -> None:
-    """UserError unless the file is whole, and as it was when `expected`, its SHA-256, was noted."""
+    """Raise a UserError unless the file is whole, and its SHA-256 is the `expected` one."""
     check_whole(path)
     if path.suffix == ".zip":
         try:

@@ -56,7 +56,7 @@ class CsvFile(Dataset):
         return used
 
     def key(self, options: DataOptions) -> str:
-        """From the contents, not the place or the date, of the files; and the options."""
+        """Return a key made of the options and of the contents, not place or date, of the files."""
         used = self.used(options)
         contents = [self.path]
         if held_out_share(used["test"]) is None:
@@ -156,7 +156,7 @@ def split_owners(
 
 
 def held_out_share(test: str) -> float | None:
-    """`--test` as a share of the rows, or None if it names a file."""
+    """Return `--test` as a share of the rows, or None if it names a file."""
     try:
         share = float(test)
     except ValueError:
@@ -177,7 +177,7 @@ def path_of(given: str) -> Path:
 
 
 def is_folder(given: str) -> bool:
-    """Whether this host has a folder there; a name that cannot be one has none."""
+    """Return whether this host has a folder there; for a name that cannot be one, it has not."""
     with contextlib.suppress(OSError, ValueError):
         return path_of(given).is_dir()
     return False
@@ -278,7 +278,7 @@ def with_labels(
 
 
 def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
-    """UserError for the first of `names` that is not a column."""
+    """Raise a UserError for the first of `names` that is not a column."""
     for name in names:
         if name not in frame.columns:
             only = frame.columns[0]

@@ -49,7 +49,7 @@ class Synthetic(Dataset):
 
 
 def draw(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`rows` draws of x, y and the group."""
+    """Draw x, y and the group of `rows` rows."""
     group = rng.integers(2, size=rows)
     x = rng.standard_normal((rows, 1), dtype=np.float32)
     y = rng.random(rows) < U[group, (x[:, 0] > 0).astype(int)]
