@@ -10,7 +10,7 @@ from bed import Bed
 from jobs import options
 from runs import limit
 
-LONG = limit()
+LONG = limit(900)
 """Seconds for a run that takes ten on a quiet machine."""
 ROUNDS = 20
 

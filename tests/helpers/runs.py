@@ -21,23 +21,29 @@ from fedmpi.run.supervise import NOT_UP, STARTS
 REPOSITORY = Path(__file__).parents[2]
 
 LIMIT = 600
-"""Seconds after which a launch hangs, on a quiet machine. None takes a tenth of them there."""
+"""Seconds after which a launch hangs, on a quiet machine of 2 cores: the longest took 31 there."""
 SLOWEST = 6
 """Times as slow a machine may be: pyproject's faulthandler_timeout is twice what then may hang."""
-START = 0.02
-"""Seconds that a bare Python takes to start on a quiet machine; beside four others .06 to .4."""
+START = 0.01
+"""Seconds that a bare Python takes to start on such a machine."""
 _slowness = (-float("inf"), 1.0)
 
 
 def slowness() -> float:
-    """How many times as long things take just now as on a quiet machine: 1 to SLOWEST."""
+    """How many times as long things take just now as on a quiet machine: 1 to SLOWEST.
+
+    By how a process starts, for a slow machine, and by who waits for a core, for a busy one: the
+    scheduler prefers short work, so at a load of 8 on 2 cores a start took 12 ms, and a launch of
+    the tests twice its time.
+    """
     global _slowness
     began = time.monotonic()
-    if began > _slowness[0] + 10:  # not before every launch: it takes .1 s
+    if began > _slowness[0] + 10:  # not before every launch: it takes .05 s
         for _ in range(5):
             subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
         now = time.monotonic()
-        _slowness = (now, min(max(1.0, (now - began) / (5 * START)), SLOWEST))
+        busy = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+        _slowness = (now, min(max(1.0, busy, (now - began) / (5 * START)), SLOWEST))
     return _slowness[1]
 
 
