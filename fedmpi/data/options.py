@@ -59,17 +59,20 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--rows", type=int, help="synthetic: training rows (10000)")
     parser.add_argument("--target", metavar="COL", help="csv: the column to predict")
     parser.add_argument(
-        "--group", type=_columns, metavar="COL[,COL...]", help="csv: their combinations are groups"
+        "--group",
+        type=names_of_list,
+        metavar="COL[,COL...]",
+        help="csv: their combinations are groups",
     )
     parser.add_argument(
         "--test", metavar="FILE|SHARE", help="csv: test rows, or the share to hold out (.2)"
     )
     parser.add_argument(
-        "--drop", type=_columns, metavar="COL[,COL...]", help="csv: not to learn from"
+        "--drop", type=names_of_list, metavar="COL[,COL...]", help="csv: not to learn from"
     )
     parser.add_argument("--client", metavar="COL", help="csv: the column that says whose row it is")
     parser.add_argument(
-        "--states", type=_columns, metavar="ST[,ST...]", help="acs: as MA,RI, or all (all)"
+        "--states", type=names_of_list, metavar="ST[,ST...]", help="acs: as MA,RI, or all (all)"
     )
     parser.add_argument(
         "--min-group-rows",
@@ -92,7 +95,7 @@ def options_from(args: object) -> DataOptions:
     return DataOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def _columns(given: str) -> tuple[str, ...]:
+def names_of_list(given: str) -> tuple[str, ...]:
     names = tuple(column.strip() for column in given.split(","))
     if "" in names:
         raise argparse.ArgumentTypeError(f"{given!r} has an empty name; give names as in sex,race")

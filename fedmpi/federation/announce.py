@@ -55,6 +55,7 @@ def announce(
         "reduce": reduction,
     }
     extra = {
+        "title": plan.method.title or type(plan.method).__name__,
         "parameters": model.size,
         "prepared": str(plan.prepared.folder),
         "notes": plan.notes,

@@ -20,7 +20,9 @@ from fedmpi.data.partition import Partition, as_owned, partition, single_client
 from fedmpi.data.splits import choose_rows, split_fold
 from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
+from fedmpi.federation import metrics
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
+from fedmpi.federation.metrics import Metric
 from fedmpi.methods.method import Method
 from fedmpi.models.micro_batch import rows_of_a_pass
 from fedmpi.mpi.allreduce import Room, choose
@@ -152,6 +154,7 @@ class Plan:
         self.ranks, self.config, self.method, self.progress = ranks, config, method, progress
         self.dataset = datasets.find(config.dataset)
         self.folder = RunFolder(config.output)
+        self.metrics: list[Metric] = []
         self.sums: dict[str, float] = {}
         """Seconds of a sum of each kind, if they were measured."""
 
@@ -172,6 +175,7 @@ class Plan:
         """
         c, groups = self.config, prepared.groups
         self.prepared = prepared
+        self.metrics = metrics.find(c.metrics or ())
         epsilon = c.options.get("epsilon")
         if epsilon and epsilon * len(groups) > 1:
             raise UserError(

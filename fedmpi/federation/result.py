@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedmpi.data.partition import Partition
 from fedmpi.federation.evaluation import Scores
+from fedmpi.federation.metrics import Metric, figures
 from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
 
@@ -21,6 +24,7 @@ def result_of(
     last: Scores,
     costs: dict,
     fairness: dict | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> dict:
     """The figures of a finished run; `scores` are of the model that the method reports.
 
@@ -38,7 +42,7 @@ def result_of(
         "rounds": config.rounds,
         "seed": config.seed,
         "model": "averaged" if method.averages_theta else "last",
-        "groups": _groups(method, partition, scores, last),
+        "groups": _groups(method, partition, scores, last, metrics),
         "worst_group": str(names[np.argmax(risk)]),
         "worst_risk": float(risk.max()),
         "best_risk": float(risk.min()),
@@ -55,7 +59,13 @@ def result_of(
     return result
 
 
-def _groups(method: Method, partition: Partition, scores: Scores, last: Scores) -> dict:
+def _groups(
+    method: Method,
+    partition: Partition,
+    scores: Scores,
+    last: Scores,
+    metrics: Sequence[Metric],
+) -> dict:
     weights = method.group_weights()
     return {
         name: {
@@ -68,5 +78,6 @@ def _groups(method: Method, partition: Partition, scores: Scores, last: Scores) 
             "accuracy_last": float(last.accuracy[a]),
             "confusion": scores.confusion[a].tolist(),
         }
+        | ({"metrics": figures(metrics, scores.confusion[a])} if metrics else {})
         for a, name in enumerate(partition.groups)
     }

@@ -256,7 +256,10 @@ class Server:
             scores.confusion,
         )
         partition = self.plan.allocation.partition
-        result = result_of(self.config, self.method, partition, scores, last, costs, fairness)
+        metrics = self.plan.metrics
+        result = result_of(
+            self.config, self.method, partition, scores, last, costs, fairness, metrics
+        )
         states = {
             "averaged": model.state_dict(model.theta),
             "last": model.state_dict(last_theta),

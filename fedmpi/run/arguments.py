@@ -15,7 +15,7 @@ from fedmpi import methods, models
 from fedmpi.data.dataset import Dataset, Preset
 from fedmpi.data.datasets.census import STATES, chosen_states
 from fedmpi.data.options import NAMES as DATA_NAMES
-from fedmpi.data.options import DataOptions, add_data_options
+from fedmpi.data.options import DataOptions, add_data_options, names_of_list
 from fedmpi.data.partition import OWNED, SETTINGS
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
@@ -94,6 +94,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
+    text = "figures of your own for each group: package.module:Class[,...]"
+    g.add_argument("--metrics", type=names_of_list, metavar="CLASS", help=text)
     g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
     text = "rounds, or a time as 10m, between checkpoints (as costs less than 2%% of the time)"
     g.add_argument("--checkpoint-every", default="auto", metavar="N", help=text)

@@ -47,6 +47,7 @@ class Config:
     states: tuple[str, ...]
     min_group_rows: int
     min_value_rows: int
+    metrics: tuple[str, ...] | None
     dtype: str
     eval_every: int
     device: str

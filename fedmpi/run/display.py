@@ -40,11 +40,13 @@ def result_table(result: dict) -> str:
     """Return the table that a run ends with: a line a group, then worst, best and average."""
     groups = result["groups"]
     width = max(len("average"), *map(len, groups))
-    head = ("train rows", "test rows", "test risk", "accuracy", "weight")
+    metrics = list(next(iter(groups.values())).get("metrics", {}))
+    head = ("train rows", "test rows", "test risk", "accuracy", "weight", *metrics)
     lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in head)])]
     for name, g in groups.items():
         numbers = [f"{g['n_train']:>10,}", f"{g['n_test']:>10,}"]
         numbers += [_number(g[key]) for key in ("risk", "accuracy", "weight")]
+        numbers += [f"{_number(g['metrics'][key]):>{len(key)}}" for key in metrics]
         lines.append("  ".join([f"{name:<{width}}", *numbers]))
     lines.append("-" * len(lines[0]))
     for name in ("worst", "best", "average"):

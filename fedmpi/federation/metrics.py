@@ -1,0 +1,60 @@
+"""Figures of each group beside risk and accuracy: --metrics package.module:Class[,...].
+
+A metric is computed by the server from the confusion counts that evaluation sums anyway, so it
+sends nothing more, and needs nothing but its own file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from fedmpi.errors import UserError, said_by
+
+
+class Metric:
+    """One figure of a group's test rows."""
+
+    title: ClassVar[str] = ""
+    """Its name in result.json and in the table; that of the class, if there is none."""
+
+    def of_group(self, confusion: np.ndarray) -> float:
+        """The figure, from rows by true class × predicted class; NaN where there are none."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        return self.title or type(self).__name__
+
+
+def find(names: Sequence[str]) -> list[Metric]:
+    """The metrics that the user names, or a UserError."""
+    found = []
+    for name in names:
+        module, _, class_name = name.partition(":")
+        try:
+            metric = getattr(importlib.import_module(module), class_name)
+        except Exception as error:  # whatever an import of somebody's file raises
+            raise UserError(
+                f"--metrics {name}: {said_by(error)}. Give package.module:Class."
+            ) from error
+        if not (isinstance(metric, type) and issubclass(metric, Metric)):
+            raise UserError(
+                f"--metrics {name}: it is not a subclass of fedmpi.federation.metrics.Metric."
+            )
+        found.append(metric())
+    return found
+
+
+def figures(metrics: Sequence[Metric], confusion: np.ndarray) -> dict[str, float]:
+    """The metrics of one group, by name; a UserError names a metric that fails."""
+    found = {}
+    for metric in metrics:
+        try:
+            found[metric.name] = float(metric.of_group(confusion))
+        except Exception as error:  # whatever somebody's code raises
+            raise UserError(f"--metrics: {metric.name} failed: {said_by(error)}.") from error
+    return found
