@@ -35,7 +35,7 @@ class Rank:
         self.model = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
         if not by_hand:
             self.model._dense = None
-        numbers, counts = np.arange(len(sizes)), sizes[:, None]
+        numbers, counts = np.arange(len(sizes)), sizes[None]
         self.clients = Clients(numbers, counts, rows, self.model, cross_entropy, piece, seed=0)
         self.config = SimpleNamespace(local_epochs=1, batch_size=batch, lr=LR)
         self.total, self.t = sizes.sum(), 0

@@ -26,7 +26,7 @@ def make(model: str, rows: Rows, sizes: np.ndarray) -> Clients:
     module = models.build(model, rows.x.shape[1:], 2, seed=0)
     flat = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
     numbers = np.arange(len(sizes))
-    return Clients(numbers, sizes[:, None], rows, flat, cross_entropy, 512, seed=0)
+    return Clients(numbers, sizes[None], rows, flat, cross_entropy, 512, seed=0)
 
 
 def seconds(some: Clients, few: int, batch: int, t: int) -> float:

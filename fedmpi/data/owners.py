@@ -66,7 +66,7 @@ class OwnedRows:
     hosted: list[np.ndarray]
     """The numbers of the owners on each client rank."""
     counts: np.ndarray
-    """Numbers of rows to train on and to test with, 2 × owners × groups; on the server."""
+    """Numbers of rows to train on and to test with, 2 × groups × owners; on the server."""
     arrays: dict[str, np.ndarray]
     """Arrays of this rank's own rows, one owner after the other."""
     scale = None
@@ -212,7 +212,7 @@ def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
         tuple(notes + agreed.notes),
         tuple(names),
         hosted,
-        np.stack([by_owner[name] for name in names], axis=1) if by_owner else np.empty(0),
+        np.stack([by_owner[name] for name in names], axis=2) if by_owner else np.empty(0),
         parts,
     )
 

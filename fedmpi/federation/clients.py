@@ -47,8 +47,9 @@ class Rows:
 class Clients:
     """The rows of the clients on this rank, ordered by client, and the passes over them.
 
-    A cell is one group of one hosted client; `counts` has the rows of each, hosted clients ×
-    groups. Several clients cost what their rows cost: a full-batch step is one fused pass.
+    A cell is one group of one hosted client; `counts` has the rows of each cell, groups × hosted
+    clients, as counts are everywhere. Losses and weights have a row for each client, as they are
+    sent. Several clients cost what their rows cost: a full-batch step is one fused pass.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class Clients:
         self.numbers, self.counts = numbers, counts
         self.places = np.arange(len(numbers))
         """Which of the clients that the rank hosts these are: all, or those of a cohort."""
-        self.sizes = counts.sum(axis=1)
+        self.sizes = counts.sum(axis=0)
+        self._cells = counts.T.shape
         self.x, self.y = rows.x, rows.y
         hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes))
-        self.cell = hosted.to(rows.group.device) * counts.shape[1] + rows.group
+        self.cell = hosted.to(rows.group.device) * len(counts) + rows.group
         self.ends = np.cumsum(self.sizes)
         self.model, self.loss, self.micro_batch, self.seed = model, loss, micro_batch, seed
         self.diverged: list[int] = []
@@ -99,10 +101,10 @@ class Clients:
         assert self._distinct is None, "rows of several clients were merged"
         rows = [np.arange(self.ends[i] - self.sizes[i], self.ends[i]) for i in places]
         chosen = torch.from_numpy(np.concatenate(rows)).to(self.cell.device)
-        group = self.cell[chosen] % self.counts.shape[1]
+        group = self.cell[chosen] % len(self.counts)
         some = Clients(
             self.numbers[places],
-            self.counts[places],
+            self.counts[:, places],
             Rows(self.x[chosen], self.y[chosen], group),
             self.model,
             self.loss,
@@ -144,7 +146,7 @@ class Clients:
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
         """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
-        table = np.broadcast_to(weights, self.counts.shape)
+        table = np.broadcast_to(weights, self._cells)
         return torch.tensor(table.reshape(-1), dtype=self.model.theta.dtype, device=self.x.device)
 
     def loss_sums(self) -> np.ndarray:
@@ -159,7 +161,7 @@ class Clients:
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         losses = self.losses[self._distinct.place] if self._distinct else self.losses
         sums.index_add_(0, self.cell, losses.double())
-        return sums.cpu().numpy().reshape(self.counts.shape)
+        return sums.cpu().numpy().reshape(self._cells)
 
     def add_local_changes(
         self,

@@ -177,10 +177,10 @@ class Job:
             allocation = self.plan.allocation
             total = allocation.partition.total
             for mine, rows in zip(allocation.assignment, allocation.rows, strict=True):
-                parts.append((mine, allocation.partition.counts[:, mine].T, *rows))
+                parts.append((mine, allocation.partition.counts[:, mine], *rows))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
-                parts.insert(0, (nobody, np.empty((0, groups), dtype=np.int64), nobody, nobody))
+                parts.insert(0, (nobody, np.empty((groups, 0), dtype=np.int64), nobody, nobody))
         self.total_rows: int = self.ranks.bcast(total)
         mine = self.ranks.comm.scatter(parts or None)
         self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine

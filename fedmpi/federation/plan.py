@@ -55,11 +55,11 @@ def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
     """
 
     def rows_of(counts: np.ndarray, mine: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(~np.isin(np.repeat(mine, counts[mine].sum(axis=1)), lost))
+        return np.flatnonzero(~np.isin(np.repeat(mine, counts[:, mine].sum(axis=0)), lost))
 
     train, test = held.counts
     rows = [(rows_of(train, mine), rows_of(test, mine)) for mine in held.hosted]
-    shards = as_owned(train.T, held.groups, held.clients)
+    shards = as_owned(train, held.groups, held.clients)
     return Allocation(shards, without(held.hosted, lost), rows, [])
 
 

@@ -123,7 +123,7 @@ class Training:
         """The losses of all clients that this rank hosts, from those of `some`: 0 of the others."""
         if self.clients is None or self.clients is some:
             return losses
-        whole = np.zeros(self.clients.counts.shape)
+        whole = np.zeros(self.clients.counts.T.shape)
         if some:
             whole[some.places] = losses
         return whole

@@ -54,6 +54,6 @@ class LocalFedMinMax(Method):
 
     def client_round(self, clients: Clients, now: Round) -> None:
         def cell_weights() -> np.ndarray:
-            return now.weights() / np.maximum(clients.counts, 1)
+            return now.weights() / np.maximum(clients.counts.T, 1)
 
         clients.full_batch_step(cell_weights, self.config.lr, now.report)

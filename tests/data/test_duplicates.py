@@ -25,7 +25,7 @@ def table(rows: int, values: int, columns: int = 3) -> tuple[torch.Tensor, torch
 def clients(loss: str, hidden: int) -> Clients:
     x, y = table(CLIENTS * SIZE, 2)
     group = torch.randint(GROUPS, (len(x),), generator=torch.Generator().manual_seed(4))
-    counts = np.stack([np.bincount(g, minlength=GROUPS) for g in group.view(CLIENTS, SIZE)])
+    counts = np.stack([np.bincount(g, minlength=GROUPS) for g in group.view(CLIENTS, SIZE)], axis=1)
     torch.manual_seed(1)
     module = perceptron((3,), 2, hidden, width=7)
     model = FlatModel(module, torch.float64, torch.device("cpu"), 1)

@@ -31,7 +31,7 @@ def clients(hidden: int | str, shape: tuple[int, ...], loss: str, micro_batch: i
     model = FlatModel(module, torch.float64, torch.device("cpu"), 1)
     rows = Rows(x, y, torch.zeros(total, dtype=torch.int64))
     numbers = np.arange(len(SIZES)) * 3
-    return Clients(numbers, SIZES[:, None], rows, model, LOSSES[loss], micro_batch, seed=5)
+    return Clients(numbers, SIZES[None], rows, model, LOSSES[loss], micro_batch, seed=5)
 
 
 def one_by_one(
