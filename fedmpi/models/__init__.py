@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """Place of a model's function, and the rows of a pass that suit it best, as measured.
 
-    The measurements are in docs/datasets.md.
+    The measurements are in benchmarks/README.md.
     Perceptrons have none: theirs follow from the cache, in micro_batch.py.
     """
 

@@ -7,7 +7,7 @@ from fedmpi.errors import UserError
 
 CHANNELS = (16, 32)
 """Channels of the two convolutions, which the paper does not tell. Twice as many cost 2.3 times the
-time, and at equal time are behind (docs/datasets.md)."""
+time, and at equal time are behind (benchmarks/README.md)."""
 
 
 def cnn(row_shape: tuple[int, ...], classes: int) -> nn.Module:

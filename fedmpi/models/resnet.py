@@ -11,7 +11,7 @@ from fedmpi.models.cnn import needs_images
 BRANCH = 0.6
 """Factor on the start of each residual branch's last convolution. At 1 the risk goes up and down
 from round 18 on at the paper's step of .1; at .6 it fell in each of the first 40 rounds, more
-slowly (docs/datasets.md: 1,000 images, one seed)."""
+slowly (benchmarks/README.md: 1,000 images, one seed)."""
 
 
 def resnet18(row_shape: tuple[int, ...], classes: int) -> nn.Module:
