@@ -99,3 +99,11 @@ def test_model(train, example, people):
     assert float(run.history[-1]["average"]) < float(run.history[0]["average"])
     inputs = 2 + 3  # u, v and the values of g
     assert len(run.theta()) == (inputs + 1) * 16 + 2 * 16 + (16 + 1) * 2
+
+
+def test_metric(train, example, people):
+    example("mymetrics")
+    run = train(*people, "--setting", "PSG", "--metrics", "mymetrics:MissedYes")
+    for group in run.result["groups"].values():
+        (_, _), (missed, found) = group["confusion"]
+        assert group["metrics"]["missed yes"] == missed / (missed + found)
