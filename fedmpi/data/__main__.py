@@ -77,7 +77,7 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
 
 
 def verify_all(data_dir: Path) -> bool:
-    """Hash everything again, a line each; whether all of it is right."""
+    """Hash everything again and print a line for each; return whether all of it is right."""
     checks: dict[Path, Callable] = {}  # two datasets may share a raw file
     for dataset in map(find, FILES):
         checks |= dataset.raw_checks(data_dir)

@@ -57,7 +57,7 @@ U = TypeVar("U")
 
 MOST_LABELS = 1000
 FEW_ROWS = 20
-"""Owners with more rows do not tell the values of a column in which most rows differ."""
+"""Rows above which an owner does not tell the values of a column in which most rows differ."""
 
 
 @dataclass
@@ -199,9 +199,9 @@ def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoder:
 
 
 def share_columns(agree: Agree) -> list[str]:
-    """Leave every owner with the columns that all have, in the first one's order; notes.
+    """Leave every owner with the columns that all have, in the first one's order; return notes.
 
-    UserError, by numbers alone, if somebody lacks a column of the first.
+    Raise a UserError, which tells numbers alone, if an owner lacks a column of the first.
     """
     assert agree.salt is not None
     salt = agree.salt
@@ -222,7 +222,7 @@ def share_columns(agree: Agree) -> list[str]:
 def common_columns(
     tables: list[tuple[str, list[bytes]]],
 ) -> tuple[list[bytes], list[str], str | None]:
-    """The tags of the columns that all have, in the first owner's order; notes; what is wrong."""
+    """Return tags of the columns that all have, in the first one's order; notes; what is wrong."""
     (first, columns), *others = tables
     notes, error = [], None
     for owner, found in others:
@@ -278,7 +278,7 @@ def who_has_text(parts: list[tuple[str, dict[str, bool]]]) -> dict[str, str]:
 
 
 def columns_of(owner: Owner, numeric: dict[str, bool], options: DataOptions) -> Columns:
-    """The owner's inputs, with the values that are not to be told as OTHER."""
+    """Return the owner's inputs, with OTHER for the values that are not to be told."""
     columns = parse(owner.frame, numeric)
     least = options.min_value_rows
     for name, column in columns.items() if least > 1 else ():
@@ -503,7 +503,7 @@ class Held:
 
 
 def check_rows(parts: list[Held], groups: int, classes: int, what: str) -> list[str]:
-    """Notes on the rows of all owners; UserError if there are none to test with."""
+    """Return notes on the rows of all owners; UserError if there are none to test with."""
     notes = [note for part in parts for note in part.notes]
     if left_out := sum(part.left_out for part in parts):
         names = ", ".join(sorted(set().union(*(part.names for part in parts))))
@@ -527,7 +527,7 @@ def keep_groups(owner: Owner) -> None:
 
 
 def fit_encoder(parts: list[dict[str, Statistics]], what: str, quote: bool) -> Encoder:
-    """The inputs, from the statistics of all owners."""
+    """Make the encoder of the inputs, from the statistics of all owners."""
     # Of one kind for all owners, as they agreed; the types cannot say that.
     columns: dict[str, list[Any]] = {name: [part[name] for part in parts] for name in parts[0]}
     joined = {name: reduce(lambda a, b: a.join(b), known) for name, known in columns.items()}

@@ -79,7 +79,7 @@ class Arrays:
     scale: dict[str, list[float]] | None = None
     """"mean" and "std" by which an x of bytes is standardised as it is used."""
     clients: tuple[str, ...] = ()
-    """Names, where the data say who holds which row."""
+    """Names of the clients, where the data say who holds which row."""
     train_client: np.ndarray | None = None
     """The number among `clients` of every row to train on."""
 
@@ -102,11 +102,11 @@ class Dataset:
     summary: str = ""
     preset: Preset
     groups: tuple[str, ...] | None = None
-    """Known before reading, or None (csv)."""
+    """Names of the groups, if they are known before reading; None if not (csv)."""
     ssg_shares: tuple[int, ...] | None = None
     """SSG clients per group, of 40; None spreads them as evenly as K allows."""
     uses: tuple[str, ...] = ()
-    """The fields of DataOptions that decide its rows."""
+    """Fields of DataOptions that decide the dataset's rows."""
     files: tuple[RawFile, ...] = ()
     """Files that are fetched and checked before they are read."""
     raw_folder: str | None = None

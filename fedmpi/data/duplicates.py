@@ -14,7 +14,7 @@ WORTH = 0.9
 """Merge only if at most this share of the rows remains."""
 CHUNK = 4096
 FACTOR = 0x9E3779B97F4A7C15
-"""Odd, with its bits spread evenly; a row's numbers are multiplied with its powers."""
+"""Factor whose powers a row's numbers are multiplied with: odd, with its bits spread evenly."""
 
 
 class Distinct:
@@ -24,12 +24,12 @@ class Distinct:
         self.x, self.y, self.place = x, y, place
 
     def sum_up(self, of_rows: Tensor) -> Tensor:
-        """A number of each row, summed over those that are equal."""
+        """Sum a number of each row over the rows that are equal."""
         return of_rows.new_zeros(len(self.x)).index_add_(0, self.place, of_rows)
 
 
 def find_equal(x: Tensor, y: Tensor) -> Distinct | None:
-    """None of images, and where hardly a row is like another."""
+    """Find equal rows; None for images, and where hardly a row equals another."""
     if x.dim() != 2 or not len(x):
         return None
     device = x.device
@@ -44,7 +44,7 @@ def find_equal(x: Tensor, y: Tensor) -> Distinct | None:
 
 
 def _hashes(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """A number of 64 bits for each row, from the bits of its inputs and its class."""
+    """Return a number of 64 bits for each row, from the bits of its inputs and its class."""
     # The other way round in memory: the last bits of 1.0, of which tables are full, are all 0.
     bits = np.ascontiguousarray(table).view(f">u{table.itemsize}")
     factors = np.cumprod(np.full(bits.shape[1] + 1, FACTOR, dtype=np.uint64))

@@ -76,7 +76,7 @@ class OwnedRows:
         return self.arrays[name]
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """A copy of some of this rank's rows."""
+        """Return a copy of some of this rank's rows."""
         return self.arrays[name][rows]
 
 
@@ -109,14 +109,14 @@ class Aside:
 
 
 class OverRanks:
-    """Agree among owners on the ranks of a job: see owners.Agree."""
+    """Agree among owners on the ranks of a job: see agreement.Agree."""
 
     def __init__(self, ranks: Ranks, owners: list[Owner]) -> None:
         self.ranks, self.owners = ranks, owners
         self.salt: bytes = ranks.bcast(secrets.token_bytes(16))
 
     def __call__(self, work: Callable[[Owner], T], join: Callable[[list[T]], U]) -> U:
-        """Statistics go to the server, which joins them; what is agreed on comes back to all."""
+        """Join statistics of all owners on the server; return to all what is agreed on."""
         parts: list[tuple[str, T]] = []
         error = None
         for owner in self.owners:
@@ -218,7 +218,7 @@ def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
 
 
 def told_in_training(error: BaseException, owners: list[Owner], host: str) -> str:
-    """The line for an exception on a rank that has owners' rows."""
+    """Return the line for an exception on a rank that has owners' rows."""
     text = "".join(traceback.format_exception(error))
     return nameless(error) + "." + "".join(kept(owner, text, host) for owner in owners[:1])
 
@@ -266,7 +266,7 @@ def fingerprint(ranks: Ranks, config: DataConfig) -> str:
 
 
 def my_owners(ranks: Ranks, names: list[str], hosted: list[np.ndarray]) -> list[str]:
-    """The owners whose files this rank reads."""
+    """Return the owners whose files this rank reads."""
     if ranks.rank not in ranks.client_ranks:
         return []
     return [names[k] for k in hosted[ranks.client_ranks.index(ranks.rank)]]
@@ -277,7 +277,7 @@ def folder_of(config: DataConfig) -> CsvFolder:
 
 
 def find_owners(ranks: Ranks, folder: Path) -> tuple[list[str], list[np.ndarray]]:
-    """The owners by name, and the numbers of those on each client rank."""
+    """Return the owners by name, and the numbers of those on each client rank."""
     seen: dict[str, tuple[int, int]] = {}
     if ranks.rank in ranks.client_ranks and folder.is_dir():
         for path in folder.glob("[!.]*.csv"):
@@ -293,7 +293,7 @@ def find_owners(ranks: Ranks, folder: Path) -> tuple[list[str], list[np.ndarray]
 
 
 def assign_owners(folder: Path, seen: list[Seen]) -> tuple[list[str], list[np.ndarray]]:
-    """Each owner to a client rank that has its file, the largest first, to the least loaded."""
+    """Assign each owner to the least loaded client rank that has its file, the largest first."""
     places: dict[str, list[int]] = defaultdict(list)
     for rank, (_, files) in enumerate(seen):
         for name in files:

@@ -40,22 +40,22 @@ class Partition:
 
     @property
     def clients(self) -> int:
-        """K."""
+        """Number of clients, K."""
         return self.counts.shape[1]
 
     @property
     def client_sizes(self) -> np.ndarray:
-        """n_k."""
+        """Rows of each client, n_k."""
         return self.counts.sum(axis=0)
 
     @property
     def group_sizes(self) -> np.ndarray:
-        """n_a."""
+        """Rows of each group, n_a."""
         return self.counts.sum(axis=1)
 
     @property
     def total(self) -> int:
-        """n."""
+        """Number of all rows, n."""
         return len(self.client_of_row)
 
     @property
@@ -171,7 +171,7 @@ def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partitio
 
 
 def as_owned(counts: np.ndarray, groups: tuple[str, ...], names: tuple[str, ...]) -> Partition:
-    """The clients that the data name, each with rows of its own: these are numbered in that order.
+    """Return the partition among clients that the data name, whose rows are in their order.
 
     `counts` is groups x clients.
     """
@@ -192,7 +192,7 @@ def spread_clients(shares: Sequence[int], clients: int) -> list[int]:
 def _holders(
     setting: str, groups: tuple[str, ...], clients: int, dataset: "Dataset"
 ) -> list[range]:
-    """The clients that hold each group, neighbours in every setting."""
+    """Return the clients that hold each group, which are neighbours in every setting."""
     if setting == "ESG":
         return [range(clients)] * len(groups)
     if setting == "PSG":
@@ -221,7 +221,7 @@ def _too_few_rows(
     group_sizes: np.ndarray,
     limited: bool,
 ) -> UserError:
-    """The error for a group that cannot give each of its clients a row, with what would work."""
+    """Return the error for a group with too few rows for its clients, with what would work."""
 
     def short_of(setting: str, clients: int) -> np.ndarray:
         held_by = _holders(setting, groups, clients, dataset)
@@ -288,9 +288,9 @@ def _plural(number: int, noun: str) -> str:
 
 
 def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
-    """Whole numbers of sum `total` in proportion to `shares`, at least one each.
+    """Return whole numbers of sum `total` in proportion to `shares`, at least one each.
 
-    Those with less than one are raised to one, and the others share what is left.
+    Shares of less than one are raised to one, and the others share what is left.
     """
     counts = np.ones(len(shares), dtype=np.int64)
     if total == len(shares):

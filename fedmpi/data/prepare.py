@@ -132,7 +132,7 @@ def store(
 
 
 def save_pieces(path: Path, array: Encoded, progress: bool) -> None:
-    """numpy.save without the whole array in memory, nor mapped, which would count as memory."""
+    """Save as numpy.save does, but a batch at a time: a mapped array would count as memory."""
     from tqdm import tqdm
 
     header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fedmpi.data.dataset import Arrays
 
 FORMAT = 1
-"""Raise it when what is stored, or how a dataset is read, changes: older folders are rebuilt."""
+"""Version of the format. Raise it when what is stored, or how a dataset is read, changes: older
+folders are rebuilt."""
 
 WINDOW_BYTES = 1 << 22
 
@@ -43,7 +44,7 @@ class Prepared:
     scale: dict[str, list[float]] | None = None
     """"mean" and "std" by channel of images, which are stored as bytes."""
     clients: tuple[str, ...] = ()
-    """Their names, where the data say who holds which row: then there is "train_client", too."""
+    """Names of the clients, where the data say who holds which row: "train_client" does, then."""
 
     @classmethod
     def open(cls, folder: Path) -> Prepared:
@@ -74,10 +75,10 @@ class Prepared:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     def take(self, name: str, rows: np.ndarray | slice) -> np.ndarray:
-        """A copy of some rows of one of ARRAYS.
+        """Return a copy of some rows of one of ARRAYS.
 
-        Through a window that moves over the file: rows from everywhere touch every page, and the
-        pages of a mapped file count as the memory of each rank that has touched them.
+        They are read through a window that moves over the file: rows from everywhere touch every
+        page, and the pages of a mapped file count as the memory of each rank that has touched them.
         """
         whole = self.array(name)
         if isinstance(rows, slice):

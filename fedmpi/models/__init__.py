@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """Place of a model's function, and the rows of a pass that suit it best, as measured.
 
-    The measurements are in benchmarks/README.md.
-    Perceptrons have none: theirs follow from the cache, in micro_batch.py.
+    The measurements are in benchmarks/README.md. Perceptrons have no such number: the rows of their
+    passes follow from the cache, in micro_batch.py.
     """
 
     function: str

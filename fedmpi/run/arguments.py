@@ -36,7 +36,7 @@ DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its complaints as UserErrors."""
+    """Parser of argparse's, whose complaints are UserErrors."""
 
     def error(self, message: str):  # type: ignore[override]
         raise UserError(f"{message}. See {self.prog} --help.")
@@ -50,7 +50,7 @@ def method_in(arguments: list[str]) -> str:
 
 
 def parser(method: str = "") -> argparse.ArgumentParser:
-    """The options of fedmpi.train, with those that a `method` of the user's own declares.
+    """Return a parser with fedmpi.train's options and those that the user's own `method` declares.
 
     Defaults that depend on the dataset are None here.
     """
@@ -121,7 +121,7 @@ def parser(method: str = "") -> argparse.ArgumentParser:
 
 
 class Refused(argparse.Action):
-    """An option of fedmpi.train that another program has no use for, or has otherwise."""
+    """Action that refuses an option of fedmpi.train which another program has no use for."""
 
     def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[override]
         parser.error(f"{option_string} is not for {parser.prog.rpartition('.')[2]}: {self.const}")
@@ -130,7 +130,7 @@ class Refused(argparse.Action):
 def parser_of(
     prog: str, description: str, instead: dict[str, str], method: str = ""
 ) -> argparse.ArgumentParser:
-    """A parser with the options of fedmpi.train but those of `instead`, which says what is.
+    """Return a parser with fedmpi.train's options but those of `instead`, which says what to use.
 
     The dataset is its first word.
     """
@@ -157,13 +157,13 @@ def parser_of(
 
 
 def resolve(arguments: list[str], client_ranks: int, one_process: bool) -> Config:
-    """The checked configuration of `arguments` for this many ranks, or a UserError."""
+    """Return the checked configuration of `arguments` for this many ranks, or raise a UserError."""
     given = parser(method_in(arguments)).parse_args(arguments)
     return resolve_options(given, client_ranks, one_process)
 
 
 def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool) -> Config:
-    """The checked configuration of options that have been parsed; `a` is filled in."""
+    """Return the checked configuration of options that have been parsed; fill in `a`."""
     if a.tuned:
         apply_tuned(a)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
@@ -242,7 +242,7 @@ def short_name(dataset: str) -> str:
 
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
-    """The defaults: the dataset's preset, and the method's own where the paper has none."""
+    """Fill in the defaults: the dataset's preset, and the method's own where the paper has none."""
     given = [option.name for option in LOCAL_TRAINING if getattr(a, option.name) is not None]
     local = method.trains_locally or bool(given)
     defaults = {
@@ -273,7 +273,7 @@ def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -
 
 
 def _check_names(a: argparse.Namespace) -> None:
-    """Names that do not exist, each with the nearest that does."""
+    """Refuse names that do not exist, each with the nearest name that does."""
     allowed = {
         "setting": (*SETTINGS, OWNED) if a.setting == OWNED else SETTINGS,
         "loss": LOSSES,
@@ -296,7 +296,7 @@ def _flag(name: str) -> str:
 
 
 def _check_ranges(a: argparse.Namespace) -> None:
-    """Numbers that cannot be meant, each with what is allowed."""
+    """Refuse numbers that cannot be meant, each with what is allowed."""
     at_least = {
         "clients": 1,
         "rounds": 1,

@@ -27,9 +27,9 @@ FORMAT = 3
 SHARE = 0.02
 """Share of the rounds' time that checkpoints may cost, unless --checkpoint-every says otherwise."""
 LEAST = 10.0
-"""Seconds between two of them then, however little they cost."""
+"""Seconds between two checkpoints at least in that case, however little they cost."""
 SLOW_DISK = 50e6
-"""Bytes a second: what the first one is taken to cost, before one was measured."""
+"""Bytes written a second, by which the first checkpoint's cost is guessed."""
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -55,13 +55,13 @@ class Schedule:
 
     every: str
     cost: float = 0.0
-    """Seconds that the last one took to write; for the first, a guess."""
+    """Seconds that the last checkpoint took to write; before the first, a guess."""
     spent: float = field(default=0.0, init=False)
     began: float = field(default=0.0, init=False)
     last: float = field(default=0.0, init=False)
 
     def start(self) -> None:
-        """The rounds begin now."""
+        """Start the clock: the rounds begin now."""
         self.rounds, self.seconds = parse_every(self.every)
         self.began = self.last = time.perf_counter()
 
@@ -108,10 +108,10 @@ def _keep_previous(folder: Path) -> None:
 
 
 def load(folder: Path, identity: dict, partition: str) -> tuple[dict, str | None]:
-    """The state to go on from, and what the user has to know of the choice.
+    """Return the state to go on from, and what the user has to know of the choice.
 
-    That is the newest checkpoint; if it is damaged, the previous one. One of another configuration
-    or of other data is refused.
+    The state is that of the newest checkpoint or, if that is damaged, of the previous one. A
+    checkpoint of another configuration or of other data is refused.
     """
     newest, previous = _read(folder / NEWEST), _read(folder / PREVIOUS)
     if isinstance(newest, dict):
@@ -133,7 +133,7 @@ def load(folder: Path, identity: dict, partition: str) -> tuple[dict, str | None
 
 
 def _read(path: Path) -> dict | str:
-    """The checkpoint, or what is wrong with it."""
+    """Return the checkpoint, or what is wrong with it."""
     import torch
 
     if not path.exists():
@@ -155,9 +155,9 @@ def _read(path: Path) -> dict | str:
 
 
 def lost_in(folder: Path) -> list[dict]:
-    """The client ranks that the run had gone on without, by the checkpoint that `load` would take.
+    """Return the dead client ranks that are in the checkpoint which `load` would take.
 
-    None if there is no such checkpoint: what is wrong with it is for `load` to say.
+    Without such a checkpoint there are none: what is wrong with it is for `load` to say.
     """
     for name in (NEWEST, PREVIOUS):
         if isinstance(state := _read(folder / name), dict):
@@ -195,7 +195,7 @@ def well_formed(state: dict) -> bool:
 
 
 def _losses(state: dict) -> list[dict]:
-    """The client ranks that the run had gone on without."""
+    """Return the dead client ranks that the run had gone on without."""
     return json.loads(state.get("lost", "[]"))  # there was none before there could be any
 
 

@@ -33,7 +33,7 @@ class Config:
     rounds: int
     lr: float
     options: dict[str, Any]
-    """The method's own, by name: see Method.options. They are attributes as well."""
+    """Options of the method's own, by name (Method.options), which are attributes as well."""
     skew: float
     limit_train: int | None
     limit_test: int | None
@@ -52,7 +52,7 @@ class Config:
     eval_every: int
     device: str
     micro_batch: int | None
-    """None until the job knows the model: see models/micro_batch.py."""
+    """Rows of a pass; None until the job knows the model: see models/micro_batch.py."""
     checkpoint_every: str
     stall_timeout: float
     on_client_failure: str
@@ -66,10 +66,10 @@ class Config:
     force: bool
     progress: str
     data: str | None = None
-    """The fingerprint of owners' files; of all other data, the dataset's key serves."""
+    """Fingerprint of owners' files; for all other data the dataset's key serves."""
 
     def __getattr__(self, name: str) -> Any:
-        """An option of the method; local training is None for methods that do without."""
+        """Return an option of the method; local training is None for methods that do without."""
         options = self.__dict__.get("options", {})
         if name in options or name in ("local_epochs", "batch_size"):
             return options.get(name)

@@ -34,7 +34,7 @@ class RunFolder:
         return None
 
     def claim(self, config: Config, identity: dict) -> None:
-        """Make the folder ready for a run; called when all that can be checked has been.
+        """Make the folder ready for a run, when all that can be checked has been.
 
         A finished run, or an unfinished one that is not to be resumed, is never overwritten
         without --force. From here to `release` no other run can claim the folder.
@@ -87,7 +87,7 @@ class RunFolder:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from None
 
     def _identity(self) -> dict | None:
-        """The settings of the run that is here, as far as they decide its result."""
+        """Return the identity of the run that is here, if there is one."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             identity = json.loads((self.path / "config.json").read_text())[IDENTITY]
             return {name: value for name, value in identity.items() if value is not None}
@@ -131,7 +131,7 @@ class RunFolder:
             ) from None
 
     def _flush_names(self) -> None:
-        """Have the disk know the new name, too."""
+        """Flush the name of a new file to the disk, too."""
         with contextlib.suppress(OSError):  # not every file system can
             names = os.open(self.path, os.O_RDONLY)
             try:

@@ -13,7 +13,7 @@ CHUNK = 1 << 20
 
 
 class Journal:
-    """Bytes that are kept in order. What has not been `keep`t is lost with the process."""
+    """File of bytes in their order; bytes that were not `keep`t are lost with the process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,7 +25,7 @@ class Journal:
         return bool(self.size or self._pending)
 
     def add(self, data: bytes) -> None:
-        """Put `data` at the end, when it is next kept."""
+        """Put `data` at the end, where the next `keep` writes it."""
         self._pending.append(data)
 
     def keep(self) -> None:
@@ -57,7 +57,7 @@ class Journal:
         return {"size": self.size, "crc": self.crc}
 
     def restore(self, mark: dict[str, int]) -> bool:
-        """Go back to `mark`; False if the file is not what it was, and then it begins anew."""
+        """Go back to `mark`; if the file is not what it was, begin anew and return False."""
         left, crc = mark["size"], 0
         try:
             with open(self.path, "rb") as file:

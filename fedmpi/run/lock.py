@@ -16,10 +16,10 @@ NAME = ".lock"
 
 
 class Lock:
-    """The kernel's lock on a file in the folder, held by the server's process.
+    """Lock of the kernel's on a file in the folder, held by the server's process.
 
-    It ends with the process, however that ends: a run that crashed leaves at most the file, which
-    locks nobody out. On a file system without locks every run goes on as if it were alone.
+    The lock ends with the process, however that ends: a run that crashed leaves at most the file,
+    which locks nobody out. On a file system without locks every run goes on as if it were alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class Lock:
             self._file = file
 
     def release(self) -> None:
-        """Let others in, and leave no file; nothing if it is not held."""
+        """Let others in, and leave no file; do nothing if the lock is not held."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self.path.unlink()

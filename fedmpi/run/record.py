@@ -24,7 +24,7 @@ class Record:
 
     @cached_property
     def history(self) -> dict[str, np.ndarray]:
-        """The columns of history.csv, in its order."""
+        """Return the columns of history.csv, in its order."""
         with open(self.folder / "history.csv", encoding="utf-8", newline="") as file:
             names, *rows = list(csv.reader(file))
         values = np.array([[float(cell or "nan") for cell in row] for row in rows])
@@ -38,7 +38,7 @@ class Record:
 
 
 def read_record(folder: Path) -> Record:
-    """The finished run in `folder`."""
+    """Return the finished run in `folder`."""
     try:
         config, result = (
             json.loads((folder / name).read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def read_record(folder: Path) -> Record:
 
 
 def find_records(folders: Iterable[Path]) -> list[Record]:
-    """The finished runs in `folders` and below them, each once, in the order of their paths."""
+    """Return the finished runs in `folders` and below, each once, in the order of their paths."""
     found: dict[Path, Record] = {}
     for folder in folders:
         if not folder.is_dir():

@@ -33,9 +33,10 @@ REFUSED = 2
 PASSED_ON = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 LOOK_EVERY = 0.1
 LOOK_FOR_RANKS_EVERY = 0.02
-"""More often: a rank that dies before it has been looked at cannot be told from the others."""
+"""Seconds between looks for ranks.json. Few: a rank that dies before we have seen its process
+cannot be told from the others."""
 GRACE = 20
-"""Seconds that a launcher has to end when its ranks have. Open MPI's waits for ever for a host that
+"""Seconds that a launcher has to end after its ranks. Open MPI's waits for ever for a host that
 cannot be reached any more."""
 NOT_UP = "PMIx server's listener thread failed to start"
 """Words of Open MPI's mpirun when it has started nothing: in $TMPDIR there is a folder named by its

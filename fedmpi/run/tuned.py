@@ -19,7 +19,7 @@ def tunable(method: type[Method]) -> dict[str, Option]:
 
 
 def read_tuned(path: Path) -> dict:
-    """The contents of the file, of which `dataset`, `method` and `options` are sure to be there."""
+    """Return the file's contents; `dataset`, `method` and `options` are sure to be there."""
     try:
         tuned = json.loads(path.read_text(encoding="utf-8"))
         names = [tuned["dataset"], tuned["method"]]
@@ -38,7 +38,7 @@ def read_tuned(path: Path) -> dict:
 
 
 def apply_tuned(a: argparse.Namespace) -> None:
-    """Fill in what the file chose, where the command line is silent; refuse a file of another."""
+    """Fill in what the file chose, where the command line is silent; refuse one of another run."""
     tuned = read_tuned(Path(a.tuned))
     for name in ("dataset", "method"):
         if tuned[name] != getattr(a, name):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 YEAR, HORIZON = "2018", "1-Year"
 SITE = f"https://www2.census.gov/programs-surveys/acs/data/pums/{YEAR}/{HORIZON}"
 FOLDER = "acs"
-"""Under raw/; both datasets read the same files."""
+"""Folder under raw/; both datasets read the same files."""
 CHUNK_ROWS = 50_000
 
 # The numbers of the states, as the Census names its files. They are folktables', which has Puerto

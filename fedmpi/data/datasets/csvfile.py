@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 DEFAULT_TEST = "0.2"
 SEPARATOR = " / "
-"""Between the values that a group's name is made of."""
+"""Separator of the values that a group's name is made of."""
 READING = 3
-"""Raise it when the same file would be read to other rows or inputs: it is part of the key."""
+"""Version of the reading, which is a part of the key. Raise it when the same file would be read to
+other rows or inputs."""
 
 
 class CsvFile(Dataset):
