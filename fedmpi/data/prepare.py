@@ -99,7 +99,7 @@ def store(
     for name in names_of(arrays):
         array, path = getattr(arrays, name), folder / f"{name}.npy"
         if isinstance(array, Encoded):
-            save_pieces(path, array, progress)
+            save_batches(path, array, progress)
         else:
             np.save(path, array)
         described[name] = {
@@ -131,7 +131,7 @@ def store(
     (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
 
 
-def save_pieces(path: Path, array: Encoded, progress: bool) -> None:
+def save_batches(path: Path, array: Encoded, progress: bool) -> None:
     """Save as numpy.save does, but a batch at a time: a mapped array would count as memory."""
     from tqdm import tqdm
 

@@ -66,7 +66,7 @@ class Dense:
     ) -> None:
         """Add sum of weight × gradient over the rows to `into`, a tensor for each parameter.
 
-        These may be theta's own: a layer changes when its weights have been used the last time.
+        `into` may be theta's own: a layer changes when its weights have been used the last time.
         """
         inputs, gradients = self._forward(x)
         losses, gradient = GRADIENTS[loss](inputs[-1], y)

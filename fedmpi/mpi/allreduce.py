@@ -1,16 +1,16 @@
-"""How the ranks' changes of theta become their sum: flat, or first within each host.
+"""Sums of the ranks' changes of theta: flat, or first within each host.
 
     flat            one Iallreduce of all ranks
     hierarchical    every rank's vector lies in memory that its host shares. Each client rank of a
-                    host adds one slice of all vectors there; one rank a host sums these with the
-                    other hosts; all read the total where it lies
+                    host adds one slice of all vectors there; one rank of each host sums the totals
+                    with the other hosts; all ranks read the total where it lies
 
-The second asks no rank to pass on what is another's, and between hosts goes one vector a host. The
-order of addition depends on nothing but the layout, so a run repeats; it is another order than
-MPI's, so the two kinds agree to rounding.
+In a hierarchical sum no rank passes on what is another's, and between hosts goes one vector a host.
+The order of addition depends on nothing but the layout, so a run repeats; that order is another
+than MPI's, so the two kinds agree to rounding.
 
-Both have a `buffer`, which a rank fills with its part. Between `start` and `finish` it belongs to
-the sum, and after `finish` it holds the total.
+Both kinds have a `buffer`, which a rank fills with its part. Between `start` and `finish` the
+buffer belongs to the sum, and after `finish` it holds the total.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class Hierarchical:
     """A sum within each host through a shared window (MPI-3), then between the hosts.
 
     A rank that has seen all `written` flags of a round knows that every rank has read the total of
-    the round before; one that has seen all `summed` flags, that every rank has read its vector. So
-    two waits suffice within a host. With several hosts the second is for the flag of the first rank
-    there, which has the sum of them all. The server adds no slice where others do: it has slept
-    while they computed, and they would wait for it to wake.
+    the round before; a rank that has seen all `summed` flags knows that every rank has read its
+    vector. So two waits suffice within a host. With several hosts the second wait is for the flag
+    of the host's first rank, which has the sum of all hosts. The server adds no slice where others
+    do: it has slept while the clients computed, and they would wait for it to wake.
 
-    Made by `hierarchical`, which has the ranks meet before the first round.
+    The function `hierarchical` makes one, and has the ranks meet before the first round.
     """
 
     kind = "hierarchical"

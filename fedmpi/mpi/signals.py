@@ -1,8 +1,9 @@
 """Being asked to stop: by USR1, TERM or Ctrl-C.
 
-Within the rounds the request is only noted. The ranks learn of it in the sum that closes the round
-(`Exchange.sum_changes`), whichever of them it came to, and stop together, at a checkpoint. Before
-the rounds there is nothing to save, and the process ends at once. So does it at a second Ctrl-C.
+Within the rounds the request is only noted. Whichever rank the signal came to, all ranks learn of
+it in the sum that closes the round (`Exchange.sum_changes`), and stop together, at a checkpoint.
+Before the rounds there is nothing to save, and the process ends at once. A second Ctrl-C ends it at
+once, too.
 """
 
 import os
@@ -34,8 +35,8 @@ def wait_for_the_round() -> None:
 def ignore() -> None:
     """Ignore all signals: the job is about to end in order, and is to keep its exit code.
 
-    One may come from srun --kill-on-bad-exit, which ends all ranks when one has ended, or at the
-    time limit. While Python takes itself down, our own answer to it is already gone.
+    A signal may come from srun --kill-on-bad-exit, which ends all ranks when one has ended, or at
+    the time limit. While Python takes itself down, our own answer to signals is already gone.
     """
     for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_IGN)

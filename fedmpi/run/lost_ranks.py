@@ -1,12 +1,12 @@
-"""Which clients a job lost, from what its launcher said of a process.
+"""Tell which clients a job lost, from what its launcher said of a process.
 
     mpirun -n 41 python -m fedmpi.train ... 2>&1 | tee job.log
     python -m fedmpi.run.lost_ranks runs/adult-PSG-fedminmax-s0 job.log
 
 The launchers name a process. The run has written down, in ranks.json, which rank and which clients
-it had. Open MPI names the one that was lost; MPICH the first of its host, whichever was lost there.
-On one host `fedmpi.run.supervise`, and with it launch/local.sh, sees by itself which process ends
-first.
+that process had. Open MPI names the process that died; MPICH names the first process of a host,
+whichever died there. On one host `fedmpi.run.supervise`, and with it launch/local.sh, sees by
+itself which process ends first.
 """
 
 import argparse

@@ -4,9 +4,9 @@
         mpirun -n 41 python -m fedmpi.train --dataset adult
 
 The launcher's output is passed on as it comes, and so are USR1, TERM, Ctrl-C and Ctrl-Z to the
-launcher. Exit codes are the launcher's. A job that lost a rank, stalled or raised an exception
-is started again from its checkpoint, at most --retries times; one that was refused (2) or asked to
-stop (75) is not.
+launcher. Exit codes are the launcher's. A job in which a rank died, that stalled or that
+raised an exception is started again from its checkpoint, at most --retries times; a job that was
+refused (2) or asked to stop (75) is not.
 """
 
 import argparse
@@ -155,8 +155,8 @@ class Supervisor:
 class Witness(threading.Thread):
     """Thread that sees which rank's process on this host ends first: MPICH's mpirun does not tell.
 
-    The others are killed within milliseconds, but the kernel queues the ends in their order. And a
-    launcher that goes on when all of them have ended is ended, too.
+    The other processes are killed within milliseconds, but the kernel queues the ends in their
+    order. A launcher that goes on when all processes have ended is ended, too.
     """
 
     def __init__(self, folder: Path | None) -> None:
