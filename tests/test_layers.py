@@ -48,3 +48,14 @@ def test_no_module_imports_from_a_later_layer():
             if here != there and LAYER_OF[here] <= LAYER_OF[there]:
                 found.add((module, imported))
     assert not found
+
+
+def test_mpi_is_imported_where_its_settings_are_made():
+    """Whoever imports mpi4py.MPI first starts it: without our settings, and maybe apart."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        if "from mpi4py import MPI" in path.read_text(encoding="utf-8")
+    }
+    # bench/bare.py measures MPI without fedmpi; scaling asks for the vendor, and starts nothing.
+    assert found == {"mpi/init.py", "bench/bare.py", "scaling/__main__.py"}

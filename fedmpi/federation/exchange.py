@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from mpi4py import MPI
 
 from fedmpi.methods.method import Reports
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi.allreduce import Flat, Hierarchical
+from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
 
 
