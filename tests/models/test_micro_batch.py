@@ -3,7 +3,7 @@
 import pytest
 
 from fedmpi import models
-from fedmpi.federation import announce
+from fedmpi.federation import plan
 from fedmpi.federation.clients import Clients
 from fedmpi.models import micro_batch
 from fedmpi.models.micro_batch import USUAL_CACHE, cache_of_a_core, rows_of_a_pass
@@ -48,7 +48,7 @@ def test_pieces_are_as_few_as_may_be_and_even(rows):
 def test_a_resume_on_another_machine_keeps_the_size(train, cut, monkeypatch):
     """The bits of theta depend on it."""
     there = train(*cut, output="whole")
-    monkeypatch.setattr(announce, "rows_of_a_pass", lambda *_: 7)
+    monkeypatch.setattr(plan, "rows_of_a_pass", lambda *_: 7)
     resumed = train(*cut, "--resume")
     assert resumed.config["micro_batch"] == there.config["micro_batch"] != 7
     assert (resumed.theta() == there.theta()).all()
