@@ -64,7 +64,7 @@ fedmpi.methods.method fedmpi.methods.option fedmpi.methods.simplex fedmpi.models
 fedmpi.models.batched_clients fedmpi.models.flat fedmpi.models.losses fedmpi.models.perceptron
 fedmpi.models.perceptron_passes fedmpi.mpi fedmpi.mpi.allreduce fedmpi.mpi.init
 fedmpi.mpi.launcher fedmpi.mpi.placement fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start
-fedmpi.run fedmpi.run.config fedmpi.train
+fedmpi.plugins fedmpi.run fedmpi.run.config fedmpi.train
 """
 
 

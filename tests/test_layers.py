@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fedmpi
 
-LAYERS = ("errors", "mpi", "data models", "methods", "run", "federation", "commands")
+LAYERS = ("errors", "plugins", "mpi", "data models", "methods", "run", "federation", "commands")
 """What shares a layer, as `data` and `models` do, must do without each other."""
 COMMANDS = ("train", "tune", "reproduce", "report", "bench", "scaling", "__init__")
 """One part: a command may use another's modules. fedmpi/__init__.py is above all, too."""

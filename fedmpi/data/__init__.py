@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from fedmpi.errors import UserError, said_by, unknown_name
+from fedmpi.errors import UserError, unknown_name
+from fedmpi.plugins import load_class
 
 if TYPE_CHECKING:
     from fedmpi.data.dataset import Dataset
@@ -31,27 +31,10 @@ def find(name: str) -> Dataset:
 
         # By the slash alone where this host does not have the folder, but others may.
         return CsvFolder(file) if file.endswith("/") or is_folder(file) else CsvFile(file)
-    if name in FILES:
-        module, _, class_name = FILES[name].partition(":")
-        return getattr(importlib.import_module(module), class_name)()
-    if not colon:
+    if name not in FILES and not colon:
         raise unknown_name("dataset", name, NAMES)
-    return find_own(name)
-
-
-def find_own(name: str) -> Dataset:
-    """The dataset of the user's own, package.module:Class."""
     from fedmpi.data.dataset import Dataset
 
-    module, _, class_name = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), class_name)
-    except Exception as error:  # whatever an import of somebody's file raises
-        raise UserError(
-            f"--dataset {name}: {said_by(error)}. Give package.module:Class, or csv:FILE."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Dataset)):
-        raise UserError(f"--dataset {name}: it is not a subclass of fedmpi.data.dataset.Dataset.")
-    dataset = found()
-    dataset.name = name  # by which every rank finds it again
+    dataset = load_class("--dataset", FILES.get(name, name), Dataset, given=name)()
+    dataset.name = name  # by which every rank finds one of the user's own again
     return dataset

@@ -6,13 +6,13 @@ sends nothing more, and needs nothing but its own file.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from fedmpi.errors import UserError, said_by
+from fedmpi.plugins import load_class
 
 
 class Metric:
@@ -32,21 +32,7 @@ class Metric:
 
 def find(names: Sequence[str]) -> list[Metric]:
     """The metrics that the user names, or a UserError."""
-    found = []
-    for name in names:
-        module, _, class_name = name.partition(":")
-        try:
-            metric = getattr(importlib.import_module(module), class_name)
-        except Exception as error:  # whatever an import of somebody's file raises
-            raise UserError(
-                f"--metrics {name}: {said_by(error)}. Give package.module:Class."
-            ) from error
-        if not (isinstance(metric, type) and issubclass(metric, Metric)):
-            raise UserError(
-                f"--metrics {name}: it is not a subclass of fedmpi.federation.metrics.Metric."
-            )
-        found.append(metric())
-    return found
+    return [load_class("--metrics", name, Metric)() for name in names]
 
 
 def figures(metrics: Sequence[Metric], confusion: np.ndarray) -> dict[str, float]:

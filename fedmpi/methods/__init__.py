@@ -1,11 +1,11 @@
 """The methods, one file each, by the names of the command line."""
 
 import contextlib
-import importlib
 
-from fedmpi.errors import UserError, said_by, unknown_name
+from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.method import Method
 from fedmpi.methods.option import Option
+from fedmpi.plugins import load_class
 
 FILES = {
     "fedminmax": "fedmpi.methods.fedminmax:FedMinMax",
@@ -33,13 +33,7 @@ def find(name: str) -> type[Method]:
     """The method's class: a name of ours, or package.module:Class for one of your own."""
     if name not in FILES and ":" not in name:
         raise unknown_name("method", name, FILES)
-    file, _, class_name = FILES.get(name, name).partition(":")
-    try:
-        method = getattr(importlib.import_module(file), class_name)
-    except Exception as error:  # whatever an import of somebody's file raises
-        raise UserError(f"--method {name}: {said_by(error)}. Give package.module:Class.") from error
-    if not (isinstance(method, type) and issubclass(method, Method)):
-        raise UserError(f"--method {name}: it is not a subclass of fedmpi.methods.method.Method.")
+    method = load_class("--method", FILES.get(name, name), Method, given=name)
     for option in method.options:
         if not isinstance(option, Option):
             raise UserError(

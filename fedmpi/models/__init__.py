@@ -8,11 +8,11 @@ averaged. So there is no batch normalisation here, nor dropout, and `check` refu
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedmpi.errors import UserError, said_by, unknown_name
+from fedmpi.plugins import load
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,12 +55,8 @@ def usual_micro_batch(name: str) -> int:
 def find(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
     """The function that makes the model called `name`."""
     check_name(name)
-    module, _, function = (MODELS[name].function if name in MODELS else name).partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever an import of somebody's file raises
-        why = said_by(error)
-        raise UserError(f"--model {name}: {why}. Give package.module:function.") from error
+    place = MODELS[name].function if name in MODELS else name
+    found = load("--model", place, given=name, form="package.module:function")
     if not callable(found):
         raise UserError(f"--model {name}: it is not a function of (row_shape, classes).")
     return found
