@@ -45,6 +45,12 @@ def test_commands_are_there(page):
     assert not [module for module in named if not importlib.util.find_spec(module)]
 
 
+def test_every_package_is_in_the_architecture():
+    text = (ROOT / "docs/architecture.md").read_text()
+    parts = {path.stem for path in (ROOT / "fedmpi").iterdir() if path.suffix in ("", ".py")}
+    assert not [part for part in parts if part[0] != "_" and f"`{part}`" not in text]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_paths_are_there(page):
     """Paths in backticks from the root of the clone, and modules of fedmpi with their package."""
