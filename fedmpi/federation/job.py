@@ -212,7 +212,8 @@ class Job:
             )
             if not c.local_epochs and not self.method.has_cohorts():
                 self.clients.merge_equal_rows()
-        self.method.shared = self.method.shared_state(self.model)
+        of_optimizer = self.method.optimizer.state(self.model)
+        self.method.shared = of_optimizer | self.method.shared_state(self.model)
         self.method.of_clients = {
             name: first.expand(len(self.my_clients), *first.shape).clone()
             for name, first in self.method.client_state(self.model).items()

@@ -72,7 +72,7 @@ def allocate(
     lost: Sequence[int] = (),
     speeds: Sequence[float] | None = None,
 ) -> Allocation:
-    """Allocation out the rows of a prepared dataset; to one client, if it is `alone`.
+    """Allocate the rows of a prepared dataset; to one client, if it is `alone`.
 
     Those of clients who are `lost` to the run go to nobody. `speeds` are of the client ranks.
     """

@@ -41,7 +41,7 @@ def result_of(
         "clients": config.clients,
         "rounds": config.rounds,
         "seed": config.seed,
-        "model": "averaged" if method.averages_theta else "last",
+        "model": "last" if method.average == "last" else "averaged",
         "groups": _groups(method, partition, scores, last, metrics),
         "worst_group": str(names[np.argmax(risk)]),
         "worst_risk": float(risk.max()),

@@ -105,7 +105,7 @@ class Training:
         # NaN tells all ranks of a run that has diverged, 1 of a signal, in the sum that all share.
         self.exchange.sum_changes(flag=math.nan if self.diverged else float(bool(signals.asked())))
         self.check_finite(t)
-        self.method.apply(self.model)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
+        self.method.apply(self.model, t)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
 
     def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
         """Send the losses at theta. The server steps the adversary, and sends its weights."""

@@ -45,6 +45,9 @@ class Server:
         self.partition_digest, self.identity = partition.digest(), config.identity()
         # In float64, because a running mean of thousands of float32 vectors loses digits.
         self.theta_mean = torch.zeros(model.size, dtype=torch.float64)
+        tail = self.method.average == "tail"
+        self.averaged_from = 3 * config.rounds // 4 + 1 if tail else 1
+        """The first round of the mean: until then it follows theta."""
         self.history = Journal(folder.path / "history.csv")
         self.client_weights = Journal(folder.path / WEIGHTS)
         """Where the method weighs clients or cells, for each row: the round, then the weights."""
@@ -73,7 +76,8 @@ class Server:
 
     def end_round(self, t: int, split: tuple[float, float] | None) -> None:
         """Take theta^t into the mean; where the round was evaluated, write the history's row."""
-        self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / t)
+        rounds = max(1, t - self.averaged_from + 1)
+        self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / rounds)
         self.rounds_in_row += 1
         if split:
             self.add_row(t, *split)
@@ -247,7 +251,7 @@ class Server:
             return
         self._check_scores(last, mean)
         model, prepared = self.model, self.plan.prepared
-        scores = mean if self.method.averages_theta else last
+        scores = last if self.method.average == "last" else mean
         fairness = fairness_of(
             self.plan.dataset,
             options_from(self.config),

@@ -24,7 +24,7 @@ def all_options(own: str = "") -> dict[str, Option]:
     options: dict[str, Option] = {}
     for name in names:
         with contextlib.suppress(UserError):  # of a method that is not there `find` will speak
-            for option in find(name).options:
+            for option in find(name).all_options():
                 options.setdefault(option.name, option)
     return options
 

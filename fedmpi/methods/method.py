@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from fedmpi.methods import optimizer
 from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from fedmpi.models.flat import FlatModel
     from fedmpi.run.config import Config
 
+
+AVERAGES = ("all", "tail", "last")
+AVERAGE = Option(
+    "average",
+    str,
+    choices=AVERAGES,
+    label="mean of {}",
+    help="the model that is reported: the mean of all theta, of the last quarter of the rounds, "
+    "or the last theta (the method's: all or last)",
+)
 
 Reports = Literal["groups", "clients", "cells"] | None
 """Whose losses the server's weights depend on: sums over everybody's rows of a group, or per
@@ -71,7 +82,8 @@ class Method:
     """How many vectors of theta's length are summed beside the change: model.vectors."""
 
     averages_theta: ClassVar[bool] = False
-    """Whether the model is the mean of theta over the rounds, or the last theta."""
+    """Whether the model is the mean of theta over the rounds, or the last theta, if the user does
+    not say so by --average."""
 
     trains_locally: ClassVar[bool] = False
     """Whether clients train local epochs; these methods have a number of rounds of their own."""
@@ -87,17 +99,28 @@ class Method:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.optimizer = optimizer.find(config.options.get("optimizer"))(config)
         self.shared, self.of_clients = {}, {}
+
+    @classmethod
+    def all_options(cls) -> tuple[Option, ...]:
+        """Its own options, and those of the step of theta, which every method has."""
+        return (*cls.options, *optimizer.STEP_OPTIONS, AVERAGE)
 
     @classmethod
     def option(cls, name: str) -> Option | None:
         """The option of that name, if the method has it."""
-        return next((option for option in cls.options if option.name == name), None)
+        return next((option for option in cls.all_options() if option.name == name), None)
 
     @classmethod
     def sets_by_itself(cls, option: Option) -> bool:
         """Whether `option` has a default: local training only in methods that are made for it."""
         return cls.trains_locally or option not in LOCAL_TRAINING
+
+    @property
+    def average(self) -> str:
+        """Of what the reported model is the mean: one of AVERAGES."""
+        return self.config.options.get("average") or ("all" if self.averages_theta else "last")
 
     # The server's part.
 
@@ -182,6 +205,10 @@ class Method:
 
     # Everybody's part.
 
-    def apply(self, model: FlatModel) -> None:
-        """Go from theta to the next theta, given the sums over all clients."""
-        model.theta.add_(model.change)
+    def update(self, model: FlatModel) -> Tensor:
+        """The change of theta that the sums over all clients ask for."""
+        return model.change
+
+    def apply(self, model: FlatModel, t: int) -> None:
+        """Go from theta to the next theta, by the optimizer, in round `t`."""
+        self.optimizer.step(model.theta, self.update(model), self.shared, t)

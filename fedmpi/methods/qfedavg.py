@@ -21,6 +21,8 @@ from fedmpi.methods.method import Method, Round
 from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedmpi.federation.clients import Clients
     from fedmpi.models.flat import FlatModel
 
@@ -56,6 +58,7 @@ class QFedAvg(Method):
         h[some] += q * F[some] ** (q - 1) * squares[some] / lr**2
         clients.model.scalars[0] = float(h.sum())
 
-    def apply(self, model: FlatModel) -> None:
+    def update(self, model: FlatModel) -> Tensor:
         if model.scalars[0] > 0:  # 0 only where no client has a loss
-            model.theta.add_(model.change.div_(model.scalars[0]))
+            return model.change.div_(model.scalars[0])
+        return model.change.zero_()

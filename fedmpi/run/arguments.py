@@ -19,6 +19,7 @@ from fedmpi.data.options import DataOptions, add_data_options, names_of_list
 from fedmpi.data.partition import OWNED, SETTINGS
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
+from fedmpi.methods import optimizer
 from fedmpi.methods.method import Method
 from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
@@ -168,16 +169,17 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         apply_tuned(a)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
     a.dataset = dataset.name
-    for option in method.options:  # of a grid of methods, the parser may not know all
+    for option in method.all_options():  # of a grid of methods, the parser may not know all
         vars(a).setdefault(option.name, None)
     _settle(a, dataset, method)
     _fill_in(a, dataset.preset, method)
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
-    for option in method.options:
+    for option in method.all_options():
         if getattr(a, option.name) is not None:
             option.check(getattr(a, option.name))
+    optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
     if a.fold:
         read_fold(a.fold)
         if a.limit_test is not None:
@@ -213,7 +215,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
         name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
         a.output = f"runs/{name}"
-    options = {option.name: getattr(a, option.name) for option in method.options}
+    options = {option.name: getattr(a, option.name) for option in method.all_options()}
     others = {name: value for name, value in vars(a).items() if name in FIELDS}
     return Config(**others, options=options)
 
@@ -243,15 +245,14 @@ def short_name(dataset: str) -> str:
 
 def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
     """Fill in the defaults: the dataset's preset, and the method's own where the paper has none."""
-    given = [option.name for option in LOCAL_TRAINING if getattr(a, option.name) is not None]
-    local = method.trains_locally or bool(given)
+    local = method.trains_locally or local_epochs(a)
     defaults = {
         "model": preset.model,
         "loss": preset.loss,
         "lr": preset.lr,
         "rounds": preset.local_rounds if local else preset.rounds,
     }
-    for option in method.options:
+    for option in method.all_options():
         if method.sets_by_itself(option):
             defaults[option.name] = option.default_for(preset)
         elif local:  # FedMinMax, if the user asks for it
@@ -260,6 +261,11 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
         if getattr(a, name) is None:
             setattr(a, name, value)
     a.eval_every = max(1, a.rounds // 100) if a.eval_every is None else a.eval_every
+
+
+def local_epochs(a: argparse.Namespace) -> bool:
+    """Whether clients train local epochs, by what was given or filled in."""
+    return any(getattr(a, option.name, None) is not None for option in LOCAL_TRAINING)
 
 
 def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:

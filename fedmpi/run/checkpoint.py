@@ -202,7 +202,10 @@ def _losses(state: dict) -> list[dict]:
 def difference(state: dict, identity: dict, partition: str) -> str | None:
     """Return in what the checkpoint is not of this run; None if it is of this run."""
     saved, ours = json.loads(state[IDENTITY]), json.loads(json.dumps(identity))
-    names = [k for k in {**ours, **saved} if k != "rounds" and ours.get(k) != saved.get(k)]
+    # More rounds are the same run, unless its steps or its mean depend on where it ends.
+    ends = ours.get("schedule") == "cosine" or ours.get("average") == "tail"
+    names = [k for k in {**ours, **saved} if ours.get(k) != saved.get(k)]
+    names = [k for k in names if ends or k != "rounds"]
     if names == ["data"]:  # otherwise it follows from another difference
         return f"other data: {saved.get('data')}, now {ours['data']}"
     if names:

@@ -14,7 +14,9 @@ from fedmpi.methods.option import STEPS, Option
 
 def tunable(method: type[Method]) -> dict[str, Option]:
     """Return what fedmpi.tune can choose for a method: lr, and its options that are numbers."""
-    numbers = [o for o in method.options if o.type in (int, float) and method.sets_by_itself(o)]
+    numbers = [
+        o for o in method.all_options() if o.type in (int, float) and method.sets_by_itself(o)
+    ]
     return {"lr": Option("lr", grid=STEPS, above=0)} | {o.name: o for o in numbers}
 
 

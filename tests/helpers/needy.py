@@ -19,7 +19,7 @@ class Momentum(FedMinMax):
     def shared_state(self, model):
         return {"v": model.theta.new_zeros(model.size)}
 
-    def apply(self, model):
+    def apply(self, model, t):
         model.theta.add_(self.shared["v"].mul_(self.config.beta).add_(model.change))
 
 
@@ -67,7 +67,7 @@ class Squares(FedAvg):
             clients.add(change, share)
             clients.model.vectors[0].add_(change.square(), alpha=share)
 
-    def apply(self, model):
+    def apply(self, model, t):
         model.theta.add_(0.1 * model.change / (model.vectors[0].sqrt() + 1e-3))
 
 
@@ -87,7 +87,7 @@ class Sampled(FedAvg):
             clients.add(change, float(clients.sizes[i]))
         clients.model.scalars[0] = float(clients.sizes.sum())
 
-    def apply(self, model):
+    def apply(self, model, t):
         model.theta.add_(model.change / model.scalars[0])
 
 

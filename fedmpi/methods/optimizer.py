@@ -1,0 +1,154 @@
+"""The step of theta: from the summed change of a round to the next theta, on every rank alike.
+
+The sum over the clients is a change D = sum_k (n_k / n)(theta_k - theta). With one step a round it
+is -lr times the gradient of one machine with all rows, so these are the usual optimizers on the
+usual gradient, and Lemma 2 holds for each of them; with local epochs they are FedAvgM (Hsu et al.
+2019) and FedAdam (Reddi et al. 2021). No message is added to a round: every rank has the same D.
+
+    D        <- s_t (D - lr * weight_decay * theta),   s_t = 1, or (1 + cos(pi (t-1) / T)) / 2
+    sgd         theta <- theta + D
+    nesterov    v <- momentum v + D,   theta <- theta + D + momentum v
+    adam        m <- .9 m + .1 D,   u <- .999 u + .001 D^2,
+                theta <- theta + step m' / (sqrt(u') + 1e-8 step), m' and u' without their bias
+
+adam's step is lr for methods that take one step a round, for D is lr times a gradient there, and
+--server-lr for methods with local epochs, whose lr is the clients'. The weight decay of the others
+is that of a term weight_decay / 2 |theta|^2 in the objective; adam's does not go through m and u
+(Loshchilov and Hutter 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fedmpi.errors import UserError, unknown_name
+from fedmpi.methods.option import Option
+from fedmpi.plugins import load_class
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedmpi.models.flat import FlatModel
+    from fedmpi.run.config import Config
+
+SCHEDULES = ("constant", "cosine")
+SERVER_LR = 0.01
+
+# None is what the paper does: so a run that is without them is known again by its identity.
+STEP_OPTIONS = (
+    Option("optimizer", str, label="{}", help="sgd, nesterov, adam or package.module:Class (sgd)"),
+    Option("momentum", at_least=0, below=1, label="momentum {}", help="of nesterov (.9)"),
+    Option(
+        "schedule",
+        str,
+        choices=SCHEDULES,
+        label="{} steps",
+        help="constant, or cosine: steps fall to 0 at the end (constant)",
+    ),
+    Option("weight_decay", at_least=0, label="weight decay {}", help="pulls theta to 0 (0)"),
+    Option(
+        "server_lr",
+        above=0,
+        label="server step {}",
+        help=f"adam's step for methods with local epochs ({SERVER_LR})",
+    ),
+)
+
+
+class Optimizer:
+    """What is done with the change. A subclass overrides `step` and, if it has some, `state`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def state(self, model: FlatModel) -> dict[str, Tensor]:
+        """The first value of what is kept from round to round: the `shared` of `step`."""
+        return {}
+
+    def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
+        """Go from theta to the next theta, in place."""
+        raise NotImplementedError
+
+    def scheduled(self, t: int) -> float:
+        """The factor of the step in round t."""
+        if self.config.options.get("schedule") != "cosine":
+            return 1.0
+        return (1 + math.cos(math.pi * (t - 1) / self.config.rounds)) / 2
+
+    def decayed(self, theta: Tensor, change: Tensor, t: int) -> Tensor:
+        """The change, with the pull of the weight decay, times the factor of the round."""
+        decay, factor = self.config.options.get("weight_decay") or 0.0, self.scheduled(t)
+        if decay:
+            change.sub_(theta, alpha=self.config.lr * decay)
+        return change if factor == 1.0 else change.mul_(factor)
+
+
+class SGD(Optimizer):
+    """The paper's step, unless it is scheduled or decays."""
+
+    def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
+        theta.add_(self.decayed(theta, change, t))
+
+
+class Nesterov(Optimizer):
+    """Nesterov's momentum, in the form of torch.optim.SGD(nesterov=True)."""
+
+    def state(self, model: FlatModel) -> dict[str, Tensor]:
+        return {"momentum": model.theta.detach().new_zeros(model.size)}
+
+    def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
+        given = self.config.options.get("momentum")
+        momentum = 0.9 if given is None else given
+        change = self.decayed(theta, change, t)
+        v = shared["momentum"].mul_(momentum).add_(change)
+        theta.add_(change).add_(v, alpha=momentum)
+
+
+class Adam(Optimizer):
+    """Adam with decoupled weight decay, in the form of torch.optim.AdamW."""
+
+    betas = (0.9, 0.999)
+    eps = 1e-8
+
+    def state(self, model: FlatModel) -> dict[str, Tensor]:
+        zeros = model.theta.detach().new_zeros(model.size)
+        return {"mean": zeros, "square": zeros.clone()}
+
+    def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
+        c, (first, second) = self.config, self.betas
+        step = (c.options.get("server_lr") or SERVER_LR) if c.local_epochs else c.lr
+        rate, decay = step * self.scheduled(t), c.options.get("weight_decay") or 0.0
+        mean = shared["mean"].lerp_(change, 1 - first)
+        square = shared["square"].mul_(second).addcmul_(change, change, value=1 - second)
+        # D is lr times a gradient, and so are mean and root: eps has to be as well.
+        scale = 1.0 if c.local_epochs else c.lr
+        root = (square / (1 - second**t)).sqrt_().add_(self.eps * scale)
+        if decay:
+            theta.mul_(1 - rate * decay)
+        theta.addcdiv_(mean, root, value=rate / (1 - first**t))
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "nesterov": Nesterov, "adam": Adam}
+
+
+def find(name: str | None) -> type[Optimizer]:
+    """The optimizer's class: a name of ours, or package.module:Class for one of your own."""
+    if name is None:
+        return SGD
+    if name not in OPTIMIZERS and ":" not in name:
+        raise unknown_name("--optimizer", name, OPTIMIZERS)
+    return OPTIMIZERS[name] if name in OPTIMIZERS else load_class("--optimizer", name, Optimizer)
+
+
+def check(options: dict, trains_locally: bool) -> None:
+    """Refuse an option that would do nothing with this optimizer."""
+    name = options.get("optimizer") or "sgd"
+    find(name)
+    if options.get("momentum") is not None and name in ("sgd", "adam"):
+        raise UserError(f"--momentum does nothing with --optimizer {name}: use nesterov.")
+    if options.get("server_lr") is not None and (name in ("sgd", "nesterov") or not trains_locally):
+        raise UserError(
+            "--server-lr is the step of --optimizer adam for methods with local epochs: leave it "
+            "out, or use --lr."
+        )
