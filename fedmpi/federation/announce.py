@@ -1,6 +1,6 @@
-"""What a run says of itself before its rounds: config.json, partition.npz, the first lines.
+"""Announcement of a run before its rounds: config.json, partition.npz, the first lines printed.
 
-Rank 0 alone imports this.
+Rank 0 alone imports this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedmpi.run.lost_ranks import RANKS
 def announce(
     plan: Plan, server: Server, placement: Placement, device: str, reduction: str, done: int
 ) -> None:
-    """Save and print what is about to run, after `done` rounds of it."""
+    """Save and print what is about to run; `done` rounds of the run are behind it."""
     ranks, config = plan.ranks, plan.config
     model = server.model
     hosted: list[list[int]] = [[]] if ranks.size > 1 else []

@@ -1,4 +1,4 @@
-"""Which rank holds what: clients and their training rows, and the test rows."""
+"""Assignment of clients, with their training rows, and of test rows to ranks."""
 
 import heapq
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ import numpy as np
 from fedmpi.errors import UserError
 
 BATCH = 32
-"""What a local step costs beyond its rows, in rows. Steps of Adult's MLP on 8, 32 and 85 rows took
-160, 280 and 420 µs; and as batches grow with the rows, little depends on it."""
+"""Cost of a local step beyond its rows, in rows. Steps of Adult's MLP on 8, 32 and 85 rows took
+160, 280 and 420 µs; and as batches grow with the rows, little depends on this constant."""
 
 
 def costs(client_sizes: np.ndarray, batch_size: int | None) -> np.ndarray:
-    """What a round of each client costs, in rows; without local steps, its rows.
+    """Cost of a round of each client, in rows; without local steps, the client's rows.
 
-    All have the same number of epochs. A measurement would know no more on ranks that are alike,
-    and its noise would change from run to run who is where, and so the bits of the result.
+    All clients have the same number of epochs. A measurement would know no more on ranks that are
+    alike, and the measurement's noise would change from run to run which rank hosts which client,
+    and so the bits of the result.
     """
     sizes = np.asarray(client_sizes, dtype=np.int64)
     return sizes if batch_size is None else sizes + BATCH * -(-sizes // batch_size)
@@ -26,12 +27,12 @@ def costs(client_sizes: np.ndarray, batch_size: int | None) -> np.ndarray:
 def assign_clients(
     client_costs: np.ndarray, ranks: int, speeds: Sequence[float] | None = None
 ) -> list[np.ndarray]:
-    """The clients of each client rank, ascending, balanced by cost; one each if as many as ranks.
+    """Balance the clients over the client ranks by cost; return each rank's clients, ascending.
 
-    Longest processing time first: the costliest client left goes to the rank that would be done
-    with it first. Among ranks that are alike the longest has at most 4/3 of what it would have at
-    best (Graham 1969); among ranks of given `speeds` at most twice that (Gonzalez, Ibarra and
-    Sahni 1977).
+    With as many clients as ranks, each rank has one. Longest processing time first: the costliest
+    client left goes to the rank that would finish this client first. Among ranks that are alike,
+    the longest rank takes at most 4/3 of the optimum (Graham 1969); among ranks of given `speeds`,
+    at most twice the optimum (Gonzalez, Ibarra and Sahni 1977).
     """
     clients = len(client_costs)
     if clients < ranks:
@@ -55,7 +56,7 @@ def assign_clients(
 
 
 def _by_speed(client_costs: np.ndarray, order: list[int], speeds: np.ndarray) -> list[np.ndarray]:
-    """`order` is of the clients, the costliest first."""
+    """Assign the clients to ranks of the given speeds, in `order`: the costliest client first."""
     hosted: list[list[int]] = [[] for _ in speeds]
     load = np.zeros(len(speeds))
     for i, k in enumerate(order):

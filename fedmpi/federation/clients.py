@@ -1,4 +1,4 @@
-"""The clients that a rank hosts: their rows, and what they compute from theta."""
+"""The clients that a rank hosts: the clients' rows, and what the clients compute from theta."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from fedmpi.run.config import Config
 
 Objective = Callable[[Tensor, Tensor], Tensor]
-"""What a local step descends on, from the losses of a batch and the cells of its rows."""
+"""Function that a local step descends on, of the losses and the cells of a batch's rows."""
 
 Correction = Callable[[int, Tensor], Tensor]
-"""What is added to the gradient of each local step of the client at a place, given its drift: how
-far it is from the theta that it received. Of FedProx that is the drift itself, times a number."""
+"""Function of a client's place and drift, whose value is added to the gradient of each local step.
+The drift is the client's theta minus the theta that the client received; FedProx's correction is
+the drift itself, times a number."""
 
 BATCHES = int.from_bytes(b"batch", "big")
 
 
 def batch_order(rows: int, seed: int, client: int, t: int, epoch: int) -> np.ndarray:
-    """The order in which a client goes through its rows: the same wherever the client lives."""
+    """Permutation in which a client goes through its rows, the same on whichever rank."""
     return np.random.default_rng([BATCHES, seed, client, t, epoch]).permutation(rows)
 
 
@@ -64,7 +65,7 @@ class Clients:
     ) -> None:
         self.numbers, self.counts = numbers, counts
         self.places = np.arange(len(numbers))
-        """Which of the clients that the rank hosts these are: all, or those of a cohort."""
+        """Places of these clients among all that the rank hosts: all places, or a cohort's."""
         self.sizes = counts.sum(axis=0)
         self._cells = counts.T.shape
         self.x, self.y = rows.x, rows.y
@@ -82,9 +83,9 @@ class Clients:
         self._batched_training: BatchedTraining | None = None
 
     def merge_equal_rows(self) -> None:
-        """Keep rows that are equal once: for methods that never train on batches of them.
+        """Keep one of the rows that are equal: for methods that never train on batches of rows.
 
-        `x`, `y` and `losses` are then of the rows that are kept, `cell` is of all.
+        `x`, `y` and `losses` are then of the rows that are kept, `cell` is of all rows.
         """
         self._distinct = find_equal(self.x, self.y)
         if self._distinct:
@@ -92,7 +93,7 @@ class Clients:
             self.losses = self.losses.new_empty(len(self.y))
 
     def among(self, cohort: np.ndarray) -> Clients | None:
-        """The clients that are in the cohort, with their rows; None if none is."""
+        """Return the hosted clients that are in the cohort, with their rows; None if none is."""
         places = np.flatnonzero(np.isin(self.numbers, cohort))
         if len(places) == len(self.numbers):
             return self
@@ -122,8 +123,8 @@ class Clients:
     ) -> None:
         """Add -lr × the gradient of sum over rows of cell weight × loss to the model's change.
 
-        The weights are asked for when the first backward pass needs them; the losses are reported
-        as soon as the last forward pass has them, before its backward pass.
+        `cell_weights` is called when the first backward pass needs the weights; `report` as soon
+        as the last forward pass has computed the losses, before the last backward pass.
         """
         step = self.losses[:0]
         pieces = self._pieces(len(self.x))
@@ -141,23 +142,23 @@ class Clients:
             self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
 
     def _of_kept_rows(self, weights: Tensor) -> Tensor:
-        """From the weights of all rows, those of the rows that are kept."""
+        """Sum the weights of all rows up to weights of the rows that are kept."""
         return self._distinct.sum_up(weights) if self._distinct else weights
 
     def by_cell(self, weights: np.ndarray) -> Tensor:
-        """`weights` per group, per hosted client (a column) or per cell, as one for each cell."""
+        """Expand `weights` per group, per hosted client (a column) or per cell to each cell."""
         table = np.broadcast_to(weights, self._cells)
         return torch.tensor(table.reshape(-1), dtype=self.model.theta.dtype, device=self.x.device)
 
     def loss_sums(self) -> np.ndarray:
-        """The sum of the losses of each cell at the model's theta, hosted clients × groups."""
+        """Sum the losses of each cell at the model's theta; return hosted clients × groups."""
         with torch.no_grad():
             for rows in self._pieces(len(self.x)):
                 self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
         return self._sum_by_cell()
 
     def _sum_by_cell(self) -> np.ndarray:
-        """The kept losses of all rows as one segmented sum, hosted clients × groups."""
+        """Sum `losses` by cell, in one segmented sum over all rows: hosted clients × groups."""
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
         losses = self.losses[self._distinct.place] if self._distinct else self.losses
         sums.index_add_(0, self.cell, losses.double())
@@ -172,9 +173,9 @@ class Clients:
     ) -> None:
         """Train each hosted client from theta by minibatch SGD; add share × change to the sum.
 
-        The shares, one for each hosted client, are asked for when the first of them is needed;
-        `squares` is filled with the squared norms of the changes. This is `local_changes` and
-        `add`, but that small clients are trained together.
+        `shares`, which gives one share for each hosted client, is called when the first share is
+        needed; `squares` is filled with the squared norms of the changes. The result is that of
+        `local_changes` and `add`, but small clients are trained together, as one batch of clients.
         """
         alone = np.ones(len(self.numbers), dtype=bool)
         for batch in self._small_ones(config):
@@ -196,10 +197,10 @@ class Clients:
     ) -> Iterator[tuple[int, Tensor]]:
         """Train each hosted client from theta by minibatch SGD; yield its place and its change.
 
-        `objective` is what a step descends on: the batch's mean loss, unless it is given. With a
-        `correction` each step is theta <- theta - lr (gradient + correction). The
-        change is in theta's own place until the next client begins: `add` what is to be summed.
-        When the last client is done, theta is as before and the sum is in the model's change.
+        A step descends on `objective`, by default the batch's mean loss. With a `correction`, each
+        step is theta <- theta - lr (gradient + correction). The yielded change is in theta's own
+        memory until the next client begins: `add` it before, if it is to be summed. When the last
+        client is done, theta is as before and the sum is in the model's change.
         """
         theta = self.model.theta
         if self._received is None:
@@ -213,7 +214,7 @@ class Clients:
             self._find_diverged(t, config, objective, correction)
 
     def add(self, change: Tensor, share: float) -> None:
-        """Take `share` of a client's change into the sum."""
+        """Add `share` × a client's change to the sum."""
         self.model.change.add_(change, alpha=share)
 
     def _find_diverged(
@@ -223,7 +224,7 @@ class Clients:
         objective: Objective | None,
         correction: Correction | None,
     ) -> None:
-        """Train once more to see whose change is not finite: cheaper than to look every time."""
+        """Train again to find whose change is not finite: cheaper than to check every change."""
         received = self.model.theta.clone()
         for i in range(len(self.numbers)):
             self._train_locally(i, t, config, objective, correction)
@@ -232,7 +233,7 @@ class Clients:
             self.model.theta.copy_(received)
 
     def _small_ones(self, config: Config) -> list[ClientBatch]:
-        """The clients that are trained together: of a perceptron, those with few rows."""
+        """Batches of clients that are trained together: of a perceptron, those with few rows."""
         if self._client_batches is None:
             self._batched_training = self.model.batched_training(self.loss)
             few = self.sizes * config.local_epochs <= FEW
@@ -257,7 +258,7 @@ class Clients:
         shares: Callable[[], np.ndarray],
         squares: np.ndarray | None,
     ) -> None:
-        """Do the local epochs of a batch of clients; add share × change of each to the sum."""
+        """Train a batch of clients for the local epochs; add share × change of each to the sum."""
         rows = torch.from_numpy(batch.rows.reshape(-1)).to(self.cell.device)
         x = self.model.standardised(self._gather(self.x, rows))
         y = self.y.index_select(0, rows)
@@ -271,7 +272,7 @@ class Clients:
         )
 
     def _order(self, i: int, t: int, epoch: int) -> np.ndarray:
-        """How the i-th hosted client goes through its rows."""
+        """Order in which the i-th hosted client goes through its rows in an epoch of round `t`."""
         return batch_order(int(self.sizes[i]), self.seed, int(self.numbers[i]), t, epoch)
 
     def _train_locally(
@@ -311,7 +312,7 @@ class Clients:
     def _step(
         self, x: Tensor, y: Tensor, cell: Tensor, lr: float, objective: Objective | None
     ) -> None:
-        """One step of theta down the objective of a batch: its mean loss, unless one is given."""
+        """Step theta down the objective of a batch, by default the batch's mean loss."""
 
         def weights(losses: Tensor) -> Tensor:
             if objective is None:
@@ -324,11 +325,14 @@ class Clients:
         self.model.add_gradient(x, y, self.loss, weights, to_theta=True)
 
     def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """The chosen rows, in a buffer that the next batch uses again."""
+        """Gather the chosen rows into a buffer that the next batch overwrites."""
         if self._batch is None or len(self._batch) < len(chosen):
             self._batch = x.new_empty(len(chosen), *x.shape[1:])
         return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
     def _pieces(self, rows: int) -> list[slice]:
-        """As few as may be, of equal length: the last one hides the messages of the round."""
+        """Split the rows into as few micro-batches as possible, of equal length.
+
+        Of equal length, because the last backward pass hides the messages of the round.
+        """
         return spread_rows(rows, max(1, -(-rows // self.micro_batch)))

@@ -15,11 +15,11 @@ from fedmpi.mpi.ranks import Ranks
 
 @dataclass
 class Scores:
-    """Sums over all test rows, by group; on the server. Only these leave a rank."""
+    """Sums over all test rows, by group, on the server. Only sums leave a rank."""
 
     losses: np.ndarray
     confusion: np.ndarray
-    """groups × true classes × predicted classes, in rows."""
+    """Numbers of rows, groups × true classes × predicted classes."""
 
     @property
     def rows(self) -> np.ndarray:
@@ -46,7 +46,7 @@ def evaluate(
     classes: int,
     micro_batch: int,
 ) -> Scores:
-    """Score the model at its theta; the sums over the ranks are on the server."""
+    """Score the model at its theta; on the server, the Scores are summed over all ranks."""
     sums = np.zeros(groups * (1 + classes * classes))
     losses, confusion = sums[:groups], sums[groups:].reshape(groups, classes, classes)
     if rows is not None:

@@ -4,10 +4,10 @@
     send_weights      weights           server → clients   Ibcast, or Iscatterv per client
     sum_changes       change of theta   all ↔ all          within each host, then Iallreduce
 
-The first two are under way while the clients' backward passes run, and are waited for where their
-content is first needed. Nothing else travels in a round, but that an evaluated one ends with the
-gathering of the time that each rank computed. What the numbers mean is the round's affair, and the
-method's: see rounds.py.
+The losses and the weights are under way while the clients' backward passes run, and are waited for
+where the numbers are first needed. Nothing else travels in a round, except that an evaluated round
+ends with gathering the time that each rank computed. The exchange knows buffers and no method: what
+the numbers mean is in rounds.py and in the methods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Exchange:
 
     `reports` says which losses travel in every round. `hosted` is the number of clients on this
     rank. The server also has the `counts` n_{a,k} (groups × clients) and the `assignment` of
-    clients to client ranks: gathered clients arrive in its order, rank by rank.
+    clients to client ranks: gathered clients arrive in the assignment's order, rank by rank.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Exchange:
     ) -> None:
         self.ranks, self.model, self.reports = ranks, model, reports
         self.reduction = reduction
-        """Its buffer is the model's."""
+        """The sum over the ranks; the reduction's buffer is the model's."""
         self.group_risks: np.ndarray | None = None
-        """On the server: r_a at the theta that the last evaluated round began with."""
+        """Risks r_a at the theta that the last evaluated round began with; on the server."""
         self.client_risks = np.zeros(0)
-        """On the server: r_k or r_{a,k} of the last round, if clients report by themselves."""
+        """Risks r_k or r_{a,k} of the last round, if `reports` is by client; on the server."""
         self.asked_to_stop = False
-        """Whether some rank had been asked to stop when the last round closed: all know it."""
+        """Whether any rank had been asked to stop when the last round closed; same on all ranks."""
         self._by_group = reports == "groups"
         self._by_client = reports in ("clients", "cells")
         self._group_sums = np.empty(groups)
@@ -65,7 +65,7 @@ class Exchange:
             assert counts is not None and assignment is not None
             self._counts = counts
             self.present = counts.sum(axis=1) > 0
-            """The groups that have rows: all, until clients are lost, or some take part alone."""
+            """Which groups have rows: all, until ranks die or only a cohort takes part."""
             self._cell_sizes = counts.T if width > 1 else counts.sum(axis=0)[:, None]
             self._order = np.concatenate(assignment)
             self._whole = np.empty((len(self._order), width))
@@ -74,12 +74,12 @@ class Exchange:
                 self._lengths.insert(0, 0)  # the server hosts nobody
 
     def send_losses(self, losses: np.ndarray | None, evaluate: bool) -> None:
-        """Send this rank's loss sums (hosted clients × groups; None on a bare server).
+        """Send this rank's loss sums (hosted clients × groups; None on a server without clients).
 
-        With `evaluate` the sums by group travel, too, whatever is reported.
+        With `evaluate` the sums by group travel, too, whatever `reports` says.
         """
         if self.ranks.is_server:
-            self.receive_weights()  # what it sends must have left before it receives there
+            self.receive_weights()  # the weights must have left the buffer that losses arrive in
         if evaluate or self._by_group:
             self._group_sums[:] = 0 if losses is None else losses.sum(axis=0)
             self._sent.append(self.ranks.Ireduce(self._group_sums))
@@ -90,9 +90,9 @@ class Exchange:
             self._sent.append(self.ranks.Igatherv(self._part, self._whole, self._lengths))
 
     def receive_risks(self, evaluate: bool, cohort: np.ndarray | None = None) -> np.ndarray | None:
-        """Wait, on the server, for the losses of all ranks; the risks that are reported.
+        """Wait, on the server, for the losses of all ranks; return the risks that are reported.
 
-        Those of groups without rows, and of clients that are not in the cohort, are NaN.
+        The risks of groups without rows, and of clients that are not in the cohort, are NaN.
         """
         self._finish_sending()
         risks = None
@@ -114,7 +114,7 @@ class Exchange:
         return risks
 
     def send_weights(self, weights: np.ndarray | None) -> None:
-        """Send the server's `weights` to the clients, each its own where they are of clients."""
+        """Send the server's `weights` to the clients; weights by client go to that client alone."""
         self.receive_weights()  # a buffer that is still being filled is not given to MPI again
         if self._by_group:
             if weights is not None:
@@ -126,16 +126,16 @@ class Exchange:
             self._answer = self.ranks.Iscatterv(self._whole, self._lengths, self._weights)
 
     def receive_weights(self) -> np.ndarray:
-        """The weights that the server sent last: per group, or one row per hosted client."""
+        """Wait for the weights that the server sent last: per group, or a row per hosted client."""
         if self._answer is not None:
             self.ranks.wait(self._answer)
             self._answer = None
         return self._weights
 
     def sum_changes(self, flag: float) -> None:
-        """Sum the ranks' changes of theta: the one reduction, which closes the round.
+        """Sum the ranks' changes of theta in the one reduction of the round, which closes it.
 
-        `flag` is summed beside them: NaN where a rank has diverged, 1 where one is to stop.
+        `flag` is summed with the changes: NaN where a rank has diverged, 1 where a rank is to stop.
         """
         self.model.scalars[-1] = flag
         self.model.to_mpi()
@@ -148,31 +148,31 @@ class Exchange:
             self.receive_weights()
 
     def tell(self, number: float) -> float:
-        """The server's `number`, on every rank."""
+        """Broadcast the server's `number`; return it on every rank."""
         told = np.array([number])
         self.ranks.wait(self.ranks.Ibcast(told))
         return float(told[0])
 
     def gather_clients(self, part: np.ndarray) -> np.ndarray | None:
-        """Bring the rows of all clients to the server, in the order of their numbers."""
+        """Gather a table with a row for each client on the server, by the clients' numbers."""
         whole, lengths = self._whole_table(part)
         self.ranks.wait(self.ranks.Igatherv(part, whole, lengths))
         if whole is None:
             return None
         table = np.empty_like(whole, shape=(len(self._cell_sizes), *part.shape[1:]))
-        table[:] = 0  # of clients that are lost
+        table[:] = 0  # stays 0 for the clients of dead ranks
         table[self._order] = whole
         return table
 
     def scatter_clients(self, table: np.ndarray | None, part: np.ndarray) -> None:
-        """Bring its clients' rows of the server's `table` to each rank."""
+        """Scatter the server's `table`, a row for each client; `part` gets the hosted clients'."""
         whole, lengths = self._whole_table(part)
         if whole is not None and table is not None:
             whole[:] = table[self._order]
         self.ranks.wait(self.ranks.Iscatterv(whole, lengths, part))
 
     def _whole_table(self, part: np.ndarray) -> tuple[np.ndarray | None, list[int] | None]:
-        """Room for the rows of all clients, on the server, and how many numbers each rank has."""
+        """Buffer on the server for the rows of all clients, and how many numbers each rank has."""
         if self._lengths is None:
             return None, None
         width = self._part.shape[1]

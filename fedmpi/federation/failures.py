@@ -2,11 +2,12 @@
 
     mpirun --with-ft ulfm -n 6 python -m fedmpi.train --dataset adult --on-client-failure continue
 
-The ranks that are left notice a death, agree on it and shrink in mpi/failures.py. Here is what the
-training does then: the clients of the dead ranks are taken out, and the round in which they died is
-done again from the state in which it began. So is what comes after the rounds.
+The surviving ranks notice a death, agree on it and shrink in mpi/failures.py. This module is what
+the training does then: the clients of the dead ranks are taken out, and the round in which these
+ranks died is repeated from the state in which the round began. The evaluation after the last round
+is repeated likewise.
 
-This needs Open MPI 5: MPICH ends the job when a rank dies.
+The flag needs Open MPI 5: MPICH ends the job when a rank dies.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class SurvivingTraining(Training):
-    """The rounds, each done again without the clients that were lost in it.
+    """Training that repeats a round in which ranks died, without the clients of the dead ranks.
 
-    Until everybody has agreed that a round is done, nothing of it is kept: not on the server, in
-    the mean of theta or in a file, and on no rank in theta.
+    Until all ranks have agreed that a round is done, nothing of the round is kept: not on the
+    server, in the mean of theta or in a file, and on no rank in theta.
     """
 
     survivors: Survivors
     go_on_without: Callable[[list[int], int], tuple[Exchange, int]]
-    """Take the clients of these ranks out, from this round on; see Job."""
+    """Function of the dead ranks and the round from which on their clients are out; see Job."""
     _weights_due: bool = field(default=True, init=False)
     """Whether the clients have yet to be told the weights that the round begins with."""
 
     def begin_rounds(self) -> None:
-        """The first weights are sent in the first round, which is done together."""
+        """Leave sending the first weights to the first round, which is repeated after a death."""
         self._theta = torch.empty_like(self.model.theta)
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
@@ -98,7 +99,7 @@ class SurvivingTraining(Training):
         )
 
     def _lose(self, lost: list[int], t: int) -> None:
-        """Leave to MPI what it may still write to, and begin round `t` without these ranks."""
+        """Leave the buffers to MPI, which may still write there; begin round `t` without `lost`."""
         keep((self.exchange, self.model.buffer, self.model.sums))
         self.model.new_sums()
         if self.clients:
@@ -109,20 +110,20 @@ class SurvivingTraining(Training):
 
 @dataclass
 class LostRanks:
-    """On the server: the client ranks that a run goes on without, and the rows that are left."""
+    """The dead client ranks of a run that goes on, and the rows that are left; on the server."""
 
     allocation: Allocation
     events: list[dict]
-    """What result.json and checkpoints say of each."""
+    """Entry of result.json and of checkpoints for each dead rank."""
     folder: RunFolder
     placement: Placement
     rounds: int
     _noted: set[int] = field(default_factory=set)
 
     def note(self, ranks: list[int], t: int) -> None:
-        """These ranks, by their first numbers, died in round `t`.
+        """Note that `ranks`, by their original numbers, died in round `t`.
 
-        After the last round their clients have had their part in the model, and keep it.
+        After the last round the clients of a dead rank stay counted: the model has their part.
         """
         for rank in sorted(set(ranks) - self._noted):
             self._noted.add(rank)
@@ -130,7 +131,7 @@ class LostRanks:
         if not self.allocation.partition.total:
             raise UserError("no client is left. What was saved stands: go on with --resume.")
         with contextlib.suppress(UserError, KeyError):
-            # So that whoever is lost when the job ends is not taken for one who was lost before.
+            # So that a rank that dies when the job ends is not taken for one that died before.
             ranks_now = self.folder.read_json(RANKS)["ranks"]
             left = [r for r in ranks_now if r["rank"] not in self._noted]
             self.folder.update_json(RANKS, {"ranks": left})
@@ -156,7 +157,7 @@ FLAG = "--on-client-failure continue"
 
 
 def refuse(config: Config, single_client: bool, ranks: Ranks) -> None:
-    """UserError if nothing of this could work here."""
+    """Raise a UserError if this run, or this MPI, cannot go on after a death."""
     vendor = MPI.get_vendor()[0]
     if single_client:
         raise UserError(f"{FLAG}: --method {config.method} has one client, and ends with it.")
@@ -181,7 +182,7 @@ def refuse(config: Config, single_client: bool, ranks: Ranks) -> None:
 
 
 def refuse_method(method: Method) -> None:
-    """UserError for a method of the user's own whose weights we would not know how to scale."""
+    """Raise a UserError for a user's method whose weights we would not know how to scale."""
     says_how = type(method).lose is not base.Method.lose
     if not says_how and any(abs(np.sum(w) - 1) > 1e-6 for w in method.state().values()):
         raise UserError(

@@ -1,7 +1,7 @@
-"""What people in fairness ask for beside the risks: rates by attribute, and their differences.
+"""Fairness metrics beside the risks: rates by attribute, and the differences of these rates.
 
-From confusion counts alone, so nothing leaves a rank for it but the sums that evaluation takes
-anyway. The names are fairlearn's, and so are the definitions.
+The metrics come from confusion counts alone, so nothing leaves a rank but the sums that evaluation
+takes anyway. Names and definitions are fairlearn's.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def fairness_of(
     classes: Sequence[str],
     confusion: np.ndarray,
 ) -> dict | None:
-    """Rates by the dataset's attribute, from its groups' confusion; None where there are none.
+    """Rates by the dataset's attribute, from the groups' confusion; None without an attribute.
 
-    They are about saying yes, so there have to be two classes, of which the second is the yes.
+    The rates are about saying yes, so the result is None unless there are two classes, of which
+    the second is the yes.
     """
     known = dataset.attribute(groups, options)
     if known is None or len(classes) != 2:
@@ -39,7 +40,7 @@ def fairness_of(
 
 
 def by_value(value_of_group: Sequence[str], confusion: np.ndarray) -> dict[str, np.ndarray]:
-    """Confusion summed over the groups that have the same value, in the order of their names."""
+    """Confusion summed over the groups that have the same value, in the order of the values."""
     values = sorted(set(value_of_group))
     return {
         value: np.sum(
@@ -51,10 +52,10 @@ def by_value(value_of_group: Sequence[str], confusion: np.ndarray) -> dict[str, 
 
 
 def rates(counts: dict[str, np.ndarray]) -> dict:
-    """The rates of each value, and the largest differences between two values.
+    """Compute the rates of each value, and the largest differences between two values.
 
-    A rate without rows to count is NaN, and takes no part in the differences. Equalized odds is
-    the larger of the differences in the true and in the false positive rate.
+    A rate without rows to count is NaN, and takes no part in the differences. The equalized odds
+    difference is the larger of the differences in the true and in the false positive rate.
     """
     values = {value: _rates_of(table) for value, table in counts.items()}
     spread = {rate: _spread([v[rate] for v in values.values()]) for rate in RATES}

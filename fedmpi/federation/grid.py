@@ -1,7 +1,7 @@
-"""Many runs in one launch: what is finished is skipped, what was cut off goes on.
+"""Many runs in one launch: finished runs are skipped, runs that were cut off go on.
 
 Starting the ranks is paid once. Each run has the ranks that it can use, and the others sleep; with
-`at_once` the ranks are split into teams, which share the runs among them.
+`at_once` the ranks are split into teams, and the runs are assigned to the teams.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LINE_EVERY = 60.0
 
 @dataclass
 class Plan:
-    """A run of the grid, and how it stands."""
+    """A run of the grid, and whether the run has finished or failed."""
 
     config: Config
     title: str
@@ -51,20 +51,20 @@ class Plan:
 
     @property
     def passes(self) -> float:
-        """What it costs, in passes over the rows: a guess, for shares and for the time left."""
+        """Estimated cost of the run, in passes over the rows: for shares and for the time left."""
         c = self.config
         return c.rounds * (c.local_epochs + 0.3 if c.local_epochs else 1.0)
 
     def record(self) -> Record | None:
-        """What the run left, once it is finished."""
+        """Record that the run left in its folder; None until the run is finished."""
         return read_record(self.folder) if self.finished else None
 
 
 def look(plan: Plan) -> None:
-    """See what of `plan` is on the disk.
+    """Read from the disk whether `plan` is finished, has failed, or is to be resumed.
 
-    A run of another configuration in its place is refused, unless that has failed: then this one
-    takes its place.
+    Raise a UserError if the plan's folder holds a run of another configuration, unless that run
+    has failed: a failed run is replaced.
     """
     c, plan.failure = plan.config, None
     if c.force:
@@ -92,7 +92,7 @@ def look(plan: Plan) -> None:
 
 
 def _read(path: Path) -> dict:
-    """A JSON file, empty if it is not there or not whole."""
+    """Read a JSON file; return an empty dict if the file is missing or not whole."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return {}
@@ -105,12 +105,13 @@ def run_grid(
     at_once: int = 1,
     after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run what is not finished of `plans`, which every rank has; the server's are brought up to
-    date. `after` is called on the server when one of its own runs is over.
+    """Run the unfinished ones of `plans`, which every rank has; update the server's `plans`.
 
-    A run that fails in a way that all its ranks agree on (it diverged, or the data do not allow
-    it) is noted in its folder, and tried again by the next launch. A signal stops the runs that are
-    under way at a checkpoint, and the grid with them; to one rank alone, those of its team.
+    `after` is called on the server when a run of the server's own team is over. A run that fails
+    in a way that all its ranks agree on (the run diverged, or the data do not allow it) is noted in
+    the run's folder, and tried again by the next launch. A signal stops the runs that are under way
+    at a checkpoint, and the grid with them; a signal to one rank alone stops the run of that rank's
+    team.
     """
     waiting = [plan for plan in plans if not plan.finished]
     for plan in waiting:
@@ -149,7 +150,7 @@ def run_grid(
     world.meet()  # the other teams
     if world.is_server:
         for plan in waiting:
-            plan.config = plan.config.replace(force=False)  # it has been
+            plan.config = plan.config.replace(force=False)  # the old run has been replaced
             look(plan)
     asked = world.gather(stopped)
     line = world.on_server(lambda: how_to_go_on(plans, world.size) if any(asked or ()) else None)
@@ -158,7 +159,7 @@ def run_grid(
 
 
 def how_to_go_on(plans: list[Plan], ranks: int) -> str:
-    """The last line of a grid that was asked to stop."""
+    """Last line of a grid that was asked to stop: the command that goes on."""
     by = signal.name if (signal := signals.asked()) else "a signal to another rank"
     finished = sum(plan.finished for plan in plans)
     return (
@@ -168,18 +169,21 @@ def how_to_go_on(plans: list[Plan], ranks: int) -> str:
 
 
 def prepare_all(plans: list[Plan]) -> None:
-    """Prepare the data before several teams would, each."""
+    """Prepare the data of all runs once, before every team would prepare them for itself."""
     for plan in plans:
         c = plan.config
         prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c), key=c.data_key)
 
 
 def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:
-    """One run, on the ranks of the team that it can use; the others wait. Was it asked to stop?"""
+    """Do one run on the ranks of the team that it can use, while the others wait.
+
+    Return whether the run was asked to stop.
+    """
     from fedmpi.federation.job import Job
 
     why, stopped = None, False
-    c = plan.config = plan.config.replace(progress="none")  # of its own
+    c = plan.config = plan.config.replace(progress="none")  # the grid's progress shows the run
     ranks = members.first(c)
     if ranks:
         try:
@@ -199,7 +203,7 @@ def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:
 
 
 def note_failure(plan: Plan) -> None:
-    """Keep why a run failed in its folder, or forget it."""
+    """Write why a run failed into the run's folder; remove the note of a run that did not."""
     if plan.failure is None:
         (plan.folder / FAILED).unlink(missing_ok=True)
         return
@@ -216,7 +220,10 @@ class Members:
         self._made: dict[int, Ranks | None] = {}
 
     def first(self, config: Config) -> Ranks | None:
-        """The ranks for this run, the same object whenever they are as many; None on the others."""
+        """First ranks of the team, as many as this run can use; None on the other ranks.
+
+        Runs that use equally many ranks get the same object.
+        """
         number = min(self.team.size, config.clients + 1)
         if number not in self._made:  # a communicator is made once: MPI has only so many
             self._made[number] = self.team.first(number)
@@ -224,10 +231,10 @@ class Members:
 
 
 class GridProgress(Progress):
-    """One bar, or a line now and then, over all runs; with the time left.
+    """One bar, or a line now and then, over all runs, with the time left.
 
-    Time is counted in passes over the rows until a method has been measured, by its own runs of
-    this launch or of earlier ones.
+    The time of a method's runs is estimated from passes over the rows until a run of this method
+    has been measured, in this launch or in an earlier one.
     """
 
     def __init__(self, kind: str, plans: list[Plan], teams: int = 1) -> None:
@@ -257,13 +264,13 @@ class GridProgress(Progress):
             )
 
     def begin(self, plan: Plan) -> None:
-        """`plan` is about to run."""
+        """Show that `plan` is about to run."""
         self.current, self.share_done, self.run_began = plan, 0.0, time.perf_counter()
         self.line_at = self.run_began
         self._show(plan, f"begins{' again, at its checkpoint' if plan.config.resume else ''}")
 
     def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
-        """Round `t` of the current run is done."""
+        """Show that round `t` of the current run is done."""
         assert self.current
         self.share_done = t / self.current.config.rounds
         now = time.perf_counter()
@@ -273,7 +280,7 @@ class GridProgress(Progress):
             self._show(self.current, f"round {t}/{self.current.config.rounds}{worst}")
 
     def end(self, plan: Plan) -> None:
-        """`plan` is over, one way or the other."""
+        """Show that `plan` is over, finished or failed."""
         self.current, seconds = None, time.perf_counter() - self.run_began
         record = plan.record()
         if record:
@@ -288,7 +295,7 @@ class GridProgress(Progress):
             self.bar.close()
 
     def seconds_left(self) -> float | None:
-        """An estimate, or None as long as nothing was measured."""
+        """Estimate of the seconds until the grid is done; None as long as nothing was measured."""
         everything = [pace for paces in self.seconds_a_pass.values() for pace in paces]
         if self.current and self.share_done > 0:
             here = time.perf_counter() - self.run_began
@@ -308,7 +315,7 @@ class GridProgress(Progress):
         self.seconds_a_pass.setdefault(plan.config.method, []).append(seconds / plan.passes)
 
     def _look_at_others(self) -> None:
-        """What the other teams have finished is on the disk; all is looked at again at the end."""
+        """Take other teams' runs that left a result for finished; `look` checks all at the end."""
         for plan in self.plans:
             if not (plan.finished or plan is self.current or plan.config.force):
                 plan.finished = (plan.folder / "result.json").exists()
@@ -331,7 +338,7 @@ class GridProgress(Progress):
 
 
 def duration(seconds: float) -> str:
-    """For people: 40 s, 12 min, 3 h 20 min."""
+    """Format seconds for people: 40 s, 12 min, 3 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

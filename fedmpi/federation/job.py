@@ -38,23 +38,23 @@ T = TypeVar("T")
 
 
 class Job:
-    """A training run on `ranks`. `run` it once; the server gets the result, the others None."""
+    """A training run on `ranks`. Call `run` once: the result on the server, None elsewhere."""
 
     prepared: Prepared | OwnedRows
     plan: Plan | None = None
-    """On the server, as is what follows."""
+    """Plan of the run; on the server alone, as are `server` and `lost_ranks`."""
     server: Server | None = None
     survivors: Survivors | None = None
     lost_ranks: LostRanks
-    """On the server, where ranks may be lost."""
+    """Dead ranks so far, if the run goes on without them (--on-client-failure continue)."""
     reduction: Flat | Hierarchical | None = None
 
     def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
-        """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
+        """Set up the run. With a caller's `progress`, the run reports to it and prints nothing."""
         self.ranks, self.config = ranks, config
         self.method = methods.find(config.method)(config)
         self.loss = LOSSES[config.loss]
-        # What not all ranks need is imported where it is needed: 41 of them start at once.
+        # Modules that not all ranks need are imported where needed: 41 ranks start at once.
         if ranks.is_server:
             from fedmpi.federation.plan import Plan
 
@@ -82,14 +82,14 @@ class Job:
                 self.plan.folder.release()
 
     def _free(self) -> None:
-        """Give back what MPI has lent, all ranks together: a grid has many runs in one launch."""
+        """Free the memory that MPI allocated, on all ranks: a grid has many runs in one launch."""
         if self.reduction:
             self.model.drop_sums()
             self.reduction.free()
             self.reduction = None
 
     def begin(self) -> Training:
-        """All that comes before the first round; every rank leaves it at the same time."""
+        """Do all that comes before the first round; every rank returns at the same time."""
         self._prepare()
         self._share_rows()
         self._build()
@@ -115,7 +115,7 @@ class Job:
         )
 
     def _on_server(self, work: Callable[[Plan], T]) -> T:
-        """The value, on every rank, of `work` with the server's plan."""
+        """Call `work` with the server's plan, on the server; return its value on every rank."""
 
         def with_plan() -> T:
             assert self.plan
@@ -124,7 +124,7 @@ class Job:
         return self.ranks.on_server(with_plan)
 
     def _prepare(self) -> None:
-        """Get the data ready and decide who holds what. Users' errors end here."""
+        """Prepare the data and allocate the rows. Most mistakes of the user are found here."""
         c = self.config
         self.ranks.on_server(lambda: check_device(c, self.ranks))
         self.device = pick_device(c.device, self.ranks)
@@ -143,7 +143,7 @@ class Job:
         self._settle(micro_batch=rows)
 
     def _settle(self, **changes: object) -> None:
-        """Settle what is known only now, for all on this rank that have the configuration."""
+        """Replace options that are known only now, in every copy of the configuration here."""
         self.config = self.method.config = self.config.replace(**changes)
         if self.plan:
             self.plan.config = self.config
@@ -161,7 +161,7 @@ class Job:
         return measured and [measured[rank] for rank in self.ranks.client_ranks]
 
     def _count_owners(self, owners: int) -> None:
-        """The data say how many clients there are; the user may only agree."""
+        """Set the number of clients to that of the data; AgreedError if the user gave another."""
         if self.config.clients not in (None, owners):
             raise AgreedError(
                 f"--clients {self.config.clients}, but the rows have {owners} owners: leave "
@@ -170,7 +170,7 @@ class Job:
         self._settle(clients=owners)
 
     def _share_rows(self) -> None:
-        """Tell each rank its own clients and rows; of the others it learns the total alone."""
+        """Send each rank its own clients and rows, and of the others' rows the total alone."""
         parts: list[tuple] = []
         total, groups = 0, len(self.prepared.groups)
         if self.plan:
@@ -186,13 +186,13 @@ class Job:
         self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine
 
     def _build(self) -> None:
-        """The model, this rank's clients, its end of the exchange, and the server."""
+        """Build the model, this rank's clients, its end of the exchange, and the server."""
         c = self.config
         torch.set_num_threads(self.ranks.threads)
         self.dtype = getattr(torch, c.dtype)
         row_shape = self.prepared.array("train_x").shape[1:]
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
-        # The last scalar is the exchange's own: it tells all ranks of a run that has diverged.
+        # The last scalar is the exchange's own: a flag tells all ranks that the run has diverged.
         scalars, scale = self.method.scalars + 1, self.prepared.scale
         size, vectors = sum(p.numel() for p in module.parameters()), self.method.vectors
         shared = self._shared_sums(sums_length(size, vectors, scalars))
@@ -225,7 +225,7 @@ class Job:
             self.server = Server(self.plan, self.model, self.exchange)
 
     def _shared_sums(self, length: int) -> Hierarchical | None:
-        """The memory in which the ranks of a host sum their changes of theta, if they do."""
+        """Sums in memory that the ranks of a host share; None where the sums are flat."""
         dtype = self.config.dtype
         rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
         wanted = "flat" if self.survivors else self.config.reduce
@@ -241,7 +241,7 @@ class Job:
         return shared
 
     def _is_faster(self, shared: Hierarchical) -> bool:
-        """Than flat sums, as measured now; the server keeps the seconds."""
+        """Measure whether hierarchical sums are faster than flat; keep the times in the plan."""
         seconds = seconds_of_a_sum(self.ranks, shared)
         if self.plan:
             self.plan.sums = seconds
@@ -266,7 +266,7 @@ class Job:
         )
 
     def _load(self, split: str, rows: np.ndarray) -> Rows:
-        """This rank's own rows, copied out of the mapped files; bytes stay bytes."""
+        """Copy this rank's own rows out of the mapped files; bytes stay bytes."""
 
         def copy(part: str) -> torch.Tensor:
             return torch.from_numpy(self.prepared.take(f"{split}_{part}", rows))
@@ -279,7 +279,7 @@ class Job:
         )
 
     def _start(self) -> int:
-        """Begin afresh, or at the checkpoint; the number of rounds that are done."""
+        """Begin afresh, or at the checkpoint; return the number of rounds that are done."""
 
         def start(plan: Plan) -> int:
             from fedmpi.federation.announce import announce
@@ -315,7 +315,7 @@ class Job:
         vector.copy_(torch.from_numpy(values))
 
     def _give_client_state(self) -> None:
-        """Bring the state that the checkpoint has of each client to the rank that hosts it now."""
+        """Scatter the clients' state in the checkpoint to the ranks that host the clients now."""
         for name, state in self.method.of_clients.items():
             part = np.empty(state.shape, dtype=state.detach().cpu().numpy().dtype)
             table = self.server.client_tables[name] if self.server else None
@@ -323,7 +323,7 @@ class Job:
             state.copy_(torch.from_numpy(part))
 
     def finish(self, training: Training) -> dict | None:
-        """Evaluate the last and the mean theta on the test rows, and write what a run leaves."""
+        """Evaluate the last and the mean theta on the test rows; write the result."""
         seconds = self.server.seconds if self.server else 0.0
         handed = self.ranks.bytes_handed - self._bytes_before
         bytes_per_round = handed / max(1, training.rounds - training.done)
@@ -345,7 +345,7 @@ class Job:
         return self.server.result if self.server else None
 
     def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
-        """The last theta and the mean theta on the test rows, and what each rank needed."""
+        """Scores of the last and of the mean theta on the test rows, and each rank's costs."""
         rows = self._test_rows()
         last = self._score(rows)
         if self.server:
@@ -356,7 +356,7 @@ class Job:
         return last, mean, self.ranks.gather((bytes_per_round, rss))
 
     def _together(self, work: Callable[[], T], theta: torch.Tensor | None = None) -> T:
-        """`work` after the rounds; again, and at `theta`, if a rank dies in it."""
+        """Do `work` after the rounds; repeat it, from `theta`, if a rank dies meanwhile."""
         if not self.survivors:
             return work()
 
@@ -369,9 +369,9 @@ class Job:
         return self.survivors.together(work, again)
 
     def go_on_without(self, ranks: list[int], t: int) -> tuple[Exchange, int]:
-        """Take the clients of these ranks out of the run, from round `t` on; on every rank.
+        """Take the clients of these ranks out of the run, from round `t` on; call on every rank.
 
-        Returned are this rank's new end of the exchange, and the number of rows that are left.
+        Return this rank's new end of the exchange, and the number of rows that are left.
         """
         rows = np.array([self.total_rows])
         if self.plan:
@@ -381,14 +381,14 @@ class Job:
             rows[0] = self.plan.allocation.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
-        self.reduction = Flat(self.ranks, self.model.buffer)  # which is another one by now
+        self.reduction = Flat(self.ranks, self.model.buffer)  # the buffer is a new one by now
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange
         return self.exchange, self.total_rows
 
     def _test_rows(self) -> Rows | None:
-        """This rank's even share of the test rows; those of a fold are training rows."""
+        """Load this rank's share of the test rows; with --fold, these are training rows."""
         if self.ranks.size < self.began_with and not self.owners_apart:
             self._share_test_rows_again()
         if self.ranks.rank not in self.ranks.client_ranks:
@@ -396,7 +396,7 @@ class Job:
         return self._load("train" if self.config.fold else "test", self.my_test_rows)
 
     def _share_test_rows_again(self) -> None:
-        """Spread the test rows over the client ranks that are left: they are on every host."""
+        """Spread the test rows over the surviving client ranks: every host has the files."""
         parts = None
         if self.plan:
             rows = np.concatenate([test for _, test in self.plan.allocation.rows])
@@ -412,7 +412,7 @@ class Job:
 
 
 def check_device(config: Config, ranks: Ranks) -> None:
-    """UserError if the device that is asked for is not there."""
+    """Raise a UserError if the device that is asked for is missing."""
     device = pick_device(config.device, ranks)
     if config.cuda_aware and device.type == "cpu":
         raise UserError(

@@ -1,6 +1,6 @@
-"""Figures of each group beside risk and accuracy: --metrics package.module:Class[,...].
+"""Metrics of each group beside risk and accuracy: --metrics package.module:Class[,...].
 
-A metric is computed by the server from the confusion counts that evaluation sums anyway, so it
+The server computes a metric from the confusion counts that evaluation sums anyway, so a metric
 sends nothing more, and needs nothing but its own file.
 """
 
@@ -16,13 +16,13 @@ from fedmpi.plugins import load_class
 
 
 class Metric:
-    """One figure of a group's test rows."""
+    """One number from a group's test rows."""
 
     title: ClassVar[str] = ""
-    """Its name in result.json and in the table; that of the class, if there is none."""
+    """Name of the metric in result.json and in the table; the class's name, if empty."""
 
     def of_group(self, confusion: np.ndarray) -> float:
-        """The figure, from rows by true class × predicted class; NaN where there are none."""
+        """Value of the metric, from rows by true class × predicted class; NaN without rows."""
         raise NotImplementedError
 
     @property
@@ -31,12 +31,12 @@ class Metric:
 
 
 def find(names: Sequence[str]) -> list[Metric]:
-    """The metrics that the user names, or a UserError."""
+    """Import the metrics that the user names; raise a UserError if that fails."""
     return [load_class("--metrics", name, Metric)() for name in names]
 
 
 def figures(metrics: Sequence[Metric], confusion: np.ndarray) -> dict[str, float]:
-    """The metrics of one group, by name; a UserError names a metric that fails."""
+    """Values of the metrics of one group, by name; a UserError names a metric that fails."""
     found = {}
     for metric in metrics:
         try:

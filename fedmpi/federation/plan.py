@@ -1,7 +1,7 @@
-"""Who gets which rows, decided by the server before the rounds.
+"""Allocation of clients and rows, decided by the server before the rounds.
 
-Clients go to ranks, rows to clients, test rows to ranks. Rank 0 alone imports this, and with it all
-that knows settings and files; the ranks of clients start without.
+Clients go to ranks, rows to clients, test rows to ranks. Rank 0 alone imports this module, and with
+it all modules that know settings and files; the client ranks start without them.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from fedmpi.run.display import Progress
 from fedmpi.run.folder import RunFolder
 
 SPEED = "rows a second on rank "
-"""In `measured`, before the number of the rank."""
+"""Key in `measured`, followed by the number of the rank."""
 
 
 @dataclass
 class Allocation:
-    """Which client holds what; of each client rank, its clients and its rows."""
+    """Rows of each client; clients and rows of each client rank."""
 
     partition: Partition
     assignment: list[np.ndarray]
     """The clients of each client rank."""
     rows: list[tuple[np.ndarray, np.ndarray]]
-    """Of each client rank, the rows to train on, by client, and those to test with."""
+    """Rows of each client rank to train on, by client, and to test with."""
     notes: list[str]
 
 
 def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
-    """Let each rank use all the rows that its owners have, which it numbers by itself.
+    """Allocate to each rank all rows of the owners that it hosts; each rank numbers its own rows.
 
-    Owners who are `lost` to the run have none, whatever is in their files.
+    Owners in `lost`, whose ranks died, have no rows, whatever is in their files.
     """
 
     def rows_of(counts: np.ndarray, mine: np.ndarray) -> np.ndarray:
@@ -72,9 +72,9 @@ def allocate(
     lost: Sequence[int] = (),
     speeds: Sequence[float] | None = None,
 ) -> Allocation:
-    """Allocate the rows of a prepared dataset; to one client, if it is `alone`.
+    """Allocate the rows of a prepared dataset to clients; to one client, if `alone`.
 
-    Those of clients who are `lost` to the run go to nobody. `speeds` are of the client ranks.
+    The rows of clients in `lost`, whose ranks died, go to nobody. `speeds` are of the client ranks.
     """
     c, groups = config, prepared.groups
     notes: list[str] = []
@@ -114,14 +114,14 @@ def allocate(
 
 
 def without(assignment: list[np.ndarray], lost: Sequence[int]) -> list[np.ndarray]:
-    """The clients of each client rank, but for those who are lost."""
+    """Clients of each client rank, except those in `lost`."""
     return [mine[~np.isin(mine, lost)] for mine in assignment]
 
 
 def limited(
     prepared: Prepared, split: str, limit: int | None, seed: int, notes: list[str]
 ) -> np.ndarray:
-    """The rows to train or to test, all of them unless there is a limit."""
+    """Choose the rows to train or to test with: all rows, unless there is a limit."""
     total = prepared.rows(split)
     if limit is None or limit >= total:
         if limit is not None and limit > total:
@@ -135,28 +135,28 @@ def limited(
 
 
 class Plan:
-    """What the server decides and knows of a run before its rounds."""
+    """All that the server decides and knows of a run before its rounds."""
 
     prepared: Prepared | OwnedRows
     allocation: Allocation
     whole: Partition
-    """Which client holds what when no rank has died."""
+    """Partition of the rows among all clients, as if no rank had died."""
     lost: list[dict]
-    """The client ranks that the run goes on without."""
+    """The dead client ranks, which the run goes on without."""
     notes: list[str]
-    """What the user should know of the data and of who holds them."""
+    """Notes for the user on the data and on their allocation."""
     speeds: list[float] | None
 
     def __init__(
         self, ranks: Ranks, config: Config, method: Method, progress: Progress | None
     ) -> None:
-        """With a `progress` of the caller's, the run reports to that, and prints nothing itself."""
+        """Set up the plan. With a caller's `progress`, the run reports to it and prints nothing."""
         self.ranks, self.config, self.method, self.progress = ranks, config, method, progress
         self.dataset = datasets.find(config.dataset)
         self.folder = RunFolder(config.output)
         self.metrics: list[Metric] = []
         self.sums: dict[str, float] = {}
-        """Seconds of a sum of each kind, if they were measured."""
+        """Seconds of a sum over the ranks by kind of sum, if measured."""
 
     def speeds_before(self) -> list[float] | None:
         """Rows per second of each client rank, from the resumed run if it had as many ranks."""
@@ -167,11 +167,11 @@ class Plan:
         return speeds if all(speeds) else None
 
     def allocate(self, prepared: Prepared | OwnedRows, speeds: list[float] | None = None) -> int:
-        """Check what can be checked before, and give every client rank its rows.
+        """Check the options against the data, and allocate rows to every client rank.
 
-        With the `speeds` of the client ranks, slower ones get fewer rows. Returned is the number of
-        rows of a pass: that of the run that is resumed, unless the user says otherwise, because
-        another cache must not change the bits of a run.
+        With the `speeds` of the client ranks, slower ranks get fewer rows. Return the number of
+        rows of a micro-batch: that of the resumed run, unless the user gives another, because a
+        host with another cache must not change the bits of a run.
         """
         c, groups = self.config, prepared.groups
         self.prepared = prepared
@@ -200,7 +200,7 @@ class Plan:
         if not self.allocation.partition.total:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.allocation.notes]
-        # Last: a mistake above must not cost a run that is there.
+        # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
         before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
         if not c.micro_batch and isinstance(before, int) and before > 0:
@@ -208,7 +208,7 @@ class Plan:
         return c.micro_batch or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
 
     def choose_reduction(self, wanted: str, rooms: list[Room]) -> str:
-        """The kind of sum of the changes; as before, where a run goes on with as many ranks."""
+        """Choose the kind of sum; a run that is resumed on as many ranks keeps its kind."""
         if self.config.resume and wanted in ("auto", "measure"):
             before = self.folder.read_json("config.json").get("layout", {})
             same = before.get("ranks") == self.ranks.size

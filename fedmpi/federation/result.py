@@ -1,4 +1,4 @@
-"""What result.json says of a run."""
+"""The contents of result.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
 
 MANY = 100
-"""More client weights than this are kept in weights.npz only."""
+"""Number of client weights above which they are kept in weights.npz only."""
 
 
 def result_of(
@@ -26,10 +26,10 @@ def result_of(
     fairness: dict | None = None,
     metrics: Sequence[Metric] = (),
 ) -> dict:
-    """The figures of a finished run; `scores` are of the model that the method reports.
+    """Contents of result.json; `scores` are of the model that the method reports.
 
-    Average is the mean over the groups, each counted once. Groups without test rows have no risk,
-    and no part in worst, best and average.
+    Average is the mean over the groups, each group counted once. Groups without test rows have no
+    risk, and no part in worst, best and average.
     """
     tested = scores.rows > 0
     risk, accuracy = scores.risk[tested], scores.accuracy[tested]

@@ -34,18 +34,18 @@ class Training:
     server: Server | None
     groups: tuple[str, ...]
     total_rows: int
-    """n, of all clients."""
+    """Number n of the training rows of all clients."""
     rounds: int
     eval_every: int
     done: int = 0
-    """Rounds that are behind us: 0, or where a checkpoint stood."""
+    """Number of rounds done before: 0, or the round of the checkpoint that is resumed."""
     t: int = field(default=0, init=False)
     """The round that is under way."""
     diverged: bool = field(default=False, init=False)
-    """On the server: whether the risks that were reported last are not finite."""
+    """Whether any of the risks that were reported last is not finite; on the server."""
     computing: float = field(default=0.0, init=False)
     equal_at: int = field(default=0, init=False)
-    """The last round at which every rank was seen to have the same theta."""
+    """Last round at which every rank was found to have the same theta."""
 
     def run(self) -> None:
         """Train from round `done + 1` to `rounds`; every rank ends with the same theta."""
@@ -72,11 +72,11 @@ class Training:
             self.send_weights()
 
     def end_rounds(self) -> None:
-        """Receive the weights that answered the last report; nobody uses them."""
+        """Receive the weights that answered the last report, though nobody uses these weights."""
         self.exchange.receive_weights()
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
-        """Do round `t` and, where it is to be evaluated, look at the ranks after it."""
+        """Do round `t`; after a round that is evaluated, call `look_at_ranks`."""
         self.one_round(t, evaluate)
         return self.look_at_ranks(t) if evaluate else None
 
@@ -102,13 +102,13 @@ class Training:
             self.report(self.of_all(None, None), evaluate, cohort)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
-        # NaN tells all ranks of a run that has diverged, 1 of a signal, in the sum that all share.
+        # The flag travels in the sum: NaN tells all ranks that the run has diverged, 1 of a signal.
         self.exchange.sum_changes(flag=math.nan if self.diverged else float(bool(signals.asked())))
         self.check_finite(t)
         self.method.apply(self.model, t)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
 
     def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
-        """Send the losses at theta. The server steps the adversary, and sends its weights."""
+        """Send the losses at theta. The server steps the adversary, and sends the new weights."""
         self.exchange.send_losses(losses, evaluate)
         if self.server:
             risks = self.exchange.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
@@ -120,7 +120,7 @@ class Training:
             self.send_weights()  # w = mu / rho
 
     def of_all(self, losses: np.ndarray | None, some: Clients | None) -> np.ndarray | None:
-        """The losses of all clients that this rank hosts, from those of `some`: 0 of the others."""
+        """Losses of all hosted clients, from the losses of `some` of them: 0 for the others."""
         if self.clients is None or self.clients is some:
             return losses
         whole = np.zeros(self.clients.counts.T.shape)
@@ -129,7 +129,7 @@ class Training:
         return whole
 
     def of_some(self, weights: np.ndarray, some: Clients | None) -> np.ndarray:
-        """The weights of `some` of the clients that this rank hosts, if weights are of clients."""
+        """Weights of `some` of the hosted clients; all `weights`, where these are of groups."""
         one_each = self.method.reports in ("clients", "cells") and some is not self.clients
         return weights[some.places] if some and one_each else weights
 
@@ -137,7 +137,7 @@ class Training:
         self.exchange.send_weights(self.method.weights() if self.server else None)
 
     def all_finite(self, risks: np.ndarray | None, cohort: np.ndarray | None) -> bool:
-        """Whether all risks that there can be are finite."""
+        """Whether all risks are finite, of the groups that have rows or the clients in `cohort`."""
         if risks is None:
             return True
         if risks is self.exchange.group_risks:
@@ -147,7 +147,7 @@ class Training:
         return bool(np.isfinite(risks).all())
 
     def check_finite(self, t: int) -> None:
-        """End a run that has diverged, on all ranks at once: they all see the same sums."""
+        """End a run that has diverged, on all ranks at once: all ranks see the same sums."""
         if torch.isfinite(self.model.sums.sum()):
             return
         self.exchange.receive_weights()
@@ -158,7 +158,7 @@ class Training:
         raise AgreedError(f"round {t}: {culprit} is not finite. {self.advice()}")
 
     def culprit(self, clients_by_rank: list[list[int]]) -> str:
-        """Name, on the server, what can be named of a run that has diverged."""
+        """Name what is not finite in a run that has diverged: a client, a group, or the sum."""
         clients = sorted(k for clients in clients_by_rank for k in clients)
         if clients:
             return f"the model of client {clients[0]}"
@@ -172,20 +172,20 @@ class Training:
         return "the sum of the clients' changes"
 
     def advice(self) -> str:
-        """What to do about a run that has diverged."""
+        """Advice to the user for a run that has diverged."""
         lr = self.method.config.lr / 10
         return f"The steps are too long: try --lr {lr:g}. What was saved before stands."
 
     def stop(self, t: int) -> None:
-        """End the run at a checkpoint, on all ranks: one of them was asked to stop."""
+        """End the run at a checkpoint, on all ranks, because a rank was asked to stop."""
         self.exchange.receive_weights()
         tables, save = self.client_tables(), self.server.stop if self.server else None
         raise Stopped(self.ranks.on_server(lambda: save(t, tables) if save else ""))
 
     def save_if_due(self, t: int) -> None:
-        """Write a checkpoint after round `t`, if it is time; the server's clock says so."""
+        """Write a checkpoint after round `t`, if one is due by the server's clock."""
         due = bool(self.server and self.server.schedule.due(t))
-        if self.method.of_clients:  # which all ranks have to send, and nothing else
+        if self.method.of_clients:  # all ranks have to send this state; without it, none sends
             due = bool(self.exchange.tell(float(due)))
         if due:
             tables = self.client_tables()
@@ -193,7 +193,7 @@ class Training:
                 self.server.save_checkpoint(t, tables)
 
     def client_tables(self) -> dict[str, np.ndarray]:
-        """The state of all clients, a row each, on the server."""
+        """Gather the state of all clients on the server, a row for each client."""
         tables = {}
         for name, part in self.method.of_clients.items():
             table = self.exchange.gather_clients(part.detach().cpu().contiguous().numpy())
@@ -202,9 +202,10 @@ class Training:
         return tables
 
     def look_at_ranks(self, t: int) -> tuple[float, float] | None:
-        """Check that every rank has the server's theta; on the server, the split of the time.
+        """Check that every rank has the server's theta; return the split of the time.
 
-        That is the mean and the longest time in the clients' passes since the last call.
+        The split, on the server alone, is the mean and the longest time that a client rank spent in
+        the clients' passes since the last call.
         """
         mine = np.array([[self.computing, 0.0]])
         mine.view(np.int64)[0, 1] = self.model.checksum()
@@ -218,7 +219,7 @@ class Training:
         return float(seconds.mean()), float(seconds.max())
 
     def check_equal(self, t: int, checksums: np.ndarray) -> None:
-        """On the server: end the job if theta is not the same everywhere, and name who differs."""
+        """Raise a UserError on the server if theta differs between ranks, naming the odd ranks."""
         values, counts = np.unique(checksums, return_counts=True)
         if len(values) == 1:
             self.equal_at = t

@@ -1,4 +1,4 @@
-"""What rank 0 keeps of a run: the mean of theta, the history, the checkpoints, the result."""
+"""The server's record of a run: the mean of theta, the history, the checkpoints, the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedmpi.run.lost_ranks import RANKS
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
-"""What weights.npz is made of when the run is done."""
+"""File of the weights of clients during the run; weights.npz is made of it at the end."""
 
 
 class Server:
@@ -50,19 +50,19 @@ class Server:
         """The first round of the mean: until then it follows theta."""
         self.history = Journal(folder.path / "history.csv")
         self.client_weights = Journal(folder.path / WEIGHTS)
-        """Where the method weighs clients or cells, for each row: the round, then the weights."""
+        """Rows of the round, then the weights, where the method weighs clients or cells."""
         size = model.size * (model.theta.element_size() + self.theta_mean.element_size())
         self.schedule = checkpoint.Schedule(config.checkpoint_every, size / checkpoint.SLOW_DISK)
         self.saved: list[int] = []
         """The rounds of the checkpoints that were written."""
         self.measured: dict[str, float] = {}
-        """What was measured or chosen at the start: kept in config.json and in checkpoints."""
+        """Numbers measured or chosen at the start, kept in config.json and in checkpoints."""
         self.seconds_before = 0.0
         self.client_tables: dict[str, np.ndarray] = {}
-        """The state of all clients, a row each, as the checkpoint has it that is resumed."""
+        """State of all clients, a row for each, from the checkpoint that is resumed."""
 
     def start_clock(self) -> None:
-        """The rounds begin now."""
+        """Start the clock and the progress display: the rounds begin now."""
         self.began = self.row_began = self.history_kept = time.perf_counter()
         self.rounds_in_row = 0
         self.schedule.start()
@@ -71,11 +71,11 @@ class Server:
 
     @property
     def seconds(self) -> float:
-        """Time in the rounds, also before a resume."""
+        """Seconds spent in the rounds, including those before a resume."""
         return self.seconds_before + time.perf_counter() - self.began
 
     def end_round(self, t: int, split: tuple[float, float] | None) -> None:
-        """Take theta^t into the mean; where the round was evaluated, write the history's row."""
+        """Take theta^t into the mean; if the round was evaluated, add a row to the history."""
         rounds = max(1, t - self.averaged_from + 1)
         self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / rounds)
         self.rounds_in_row += 1
@@ -85,10 +85,10 @@ class Server:
         self.progress.update(t, self.groups, risks)
 
     def add_row(self, t: int, mean_compute: float, longest_compute: float) -> None:
-        """One row of history.csv; the time split is per round, over the rounds since the last row.
+        """Add a row to history.csv; its times are per round, over the rounds since the last row.
 
-        `wait` is what the mean client rank waits for the slowest one, `exchange` is what is left
-        of the round when the slowest one has computed.
+        `wait` is the time that the mean client rank waits for the slowest rank; `exchange` is the
+        time left of the round after the slowest rank has computed.
         """
         now, n = time.perf_counter(), self.rounds_in_row
         wall, self.row_began, self.rounds_in_row = now - self.row_began, now, 0
@@ -100,7 +100,7 @@ class Server:
         if weights is not None:
             row |= {f"weight/{g}": float(w) for g, w in zip(self.groups, weights, strict=True)}
         row |= self.add_client_weights(t)
-        risks = risks[~np.isnan(risks)]  # a group that lost all its rows has none
+        risks = risks[~np.isnan(risks)]  # a group whose rows were all on dead ranks has no risk
         row |= {"worst": float(risks.max()), "best": float(risks.min())}
         row |= {"average": float(risks.mean())}
         row |= {
@@ -118,7 +118,10 @@ class Server:
             self.keep_history()
 
     def add_client_weights(self, t: int) -> dict[str, float]:
-        """Keep the weights of clients or cells; few of them are columns of history.csv as well."""
+        """Keep the weights of clients or cells; return those that are columns of history.csv, too.
+
+        Only up to MANY weights are columns.
+        """
         weights = self.method.client_weights()
         if weights is None:
             return {}
@@ -136,7 +139,7 @@ class Server:
         return dict(zip(named, weights.ravel().tolist(), strict=True))
 
     def keep_history(self) -> None:
-        """Write the rows of history.csv that are new, and the weights that go with them."""
+        """Write the new rows of history.csv, and the weights of clients of the same rounds."""
         self.history_kept = time.perf_counter()
         if not self.history:  # a run that diverges in its first round leaves an empty one
             self.folder.write("history.csv", lambda file: None)
@@ -144,7 +147,7 @@ class Server:
         self.client_weights.keep()
 
     def finish_history(self) -> None:
-        """The run is at its end: write what is left, and the weights of clients as one archive."""
+        """Write the rest of the history at the end of the run, and the weights as one archive."""
         self.keep_history()
         weights = self.method.client_weights()
         if weights is not None:
@@ -180,7 +183,10 @@ class Server:
             self.folder.update_json("config.json", {"measured": self.measured})
 
     def resume(self) -> int:
-        """Go back to the checkpoint; the rounds that are done. UserError if it is none of ours."""
+        """Go back to the checkpoint; return the number of rounds done.
+
+        Raise a UserError if the checkpoint is not what this run wrote.
+        """
         shapes = {name: np.shape(value) for name, value in self.method.state().items()}
         try:
             done = self.load_checkpoint()
@@ -190,14 +196,14 @@ class Server:
             return done
         except (UserError, OSError):
             raise
-        except Exception as error:  # whatever other contents than ours lead to
+        except Exception as error:  # whatever foreign contents lead to
             raise UserError(
                 f"the checkpoint in {self.folder.path} is not what this run wrote "
                 f"({said_by(error)}): --force instead of --resume starts over."
             ) from error
 
     def load_checkpoint(self) -> int:
-        """Go back to where the checkpoint stood; the number of rounds that are done."""
+        """Restore the state of the run from the checkpoint; return the number of rounds done."""
         path = self.folder.path
         state, note = checkpoint.load(path, self.identity, self.partition_digest)
         if state["round"] > self.config.rounds:
@@ -226,7 +232,7 @@ class Server:
         return state["round"]
 
     def stop(self, t: int, client_tables: dict[str, np.ndarray]) -> str:
-        """Save round `t`, because a signal asked to; the line that says how to go on."""
+        """Save a checkpoint of round `t`, as a signal asked to; return the line on how to go on."""
         self.progress.close()
         self.save_checkpoint(t, client_tables)
         signal = signals.asked()
@@ -235,7 +241,7 @@ class Server:
         return f"stopped by {by} after round {t} of {self.config.rounds}, saved. Go on with: {how}"
 
     def distrust(self, t: int) -> str:
-        """Put checkpoints of later rounds than `t` out of the way; what is left, for the user."""
+        """Rename checkpoints of later rounds than `t`; return what to tell the user."""
         folder = self.folder.path
         names = (checkpoint.NEWEST, checkpoint.PREVIOUS)
         for name, when in zip(names, reversed(self.saved), strict=False):
@@ -246,7 +252,7 @@ class Server:
         return "There is no checkpoint from before: start over."
 
     def save(self, last: Scores, mean: Scores, last_theta: torch.Tensor, costs: dict) -> None:
-        """Write what a run leaves, once: when a rank dies meanwhile, all come here again."""
+        """Write the run's files, once: when a rank dies meanwhile, all ranks call this again."""
         if self.result:
             return
         self._check_scores(last, mean)
@@ -277,7 +283,7 @@ class Server:
         self.result = result
 
     def _check_scores(self, *scores: Scores) -> None:
-        """A model that diverged in its last rounds is not a result."""
+        """Raise a UserError for a model that diverged in the last rounds, which is no result."""
         for score in scores:
             bad = ~np.isfinite(score.risk) & (score.rows > 0)
             if bad.any():

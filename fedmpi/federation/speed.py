@@ -1,4 +1,4 @@
-"""How fast a rank is: rows a second through the model, measured before the clients are placed."""
+"""Speed of a rank: rows per second through the model, measured before clients are assigned."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ SECONDS = 0.1
 def rows_per_second(
     config: Config, row_shape: tuple[int, ...], classes: int, device: torch.device
 ) -> float:
-    """Of forward and backward passes over made-up rows, on this rank's device.
+    """Rows per second of forward and backward passes over made-up rows, on this rank's device.
 
-    All ranks measure at the same time: those that share a GPU or a core then have their share.
+    All ranks measure at the same time, so that ranks that share a GPU or a core measure their share
+    of it.
     """
     dtype = getattr(torch, config.dtype)
     module = models.build(config.model, row_shape, classes, config.seed)
@@ -32,9 +33,9 @@ def rows_per_second(
 
     def one_pass() -> None:
         model.add_gradient(x, y, LOSSES[config.loss], lambda losses: weights)
-        model.change[:1].cpu()  # a GPU is done when something of it is here
+        model.change[:1].cpu()  # a GPU is done when one of its results has been copied here
 
-    one_pass()  # which also makes buffers and chooses kernels
+    one_pass()  # the first pass also makes buffers and chooses kernels
     passes, began = 0, time.perf_counter()
     while (seconds := time.perf_counter() - began) < SECONDS or not passes:
         one_pass()
