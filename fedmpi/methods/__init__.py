@@ -19,18 +19,18 @@ FILES = {
 
 
 def all_options(own: str = "") -> dict[str, Option]:
-    """The options of all methods by name, before them those of a method of the user's `own`."""
+    """Options of all methods by name; those of the user's `own` method come first."""
     names = [own, *FILES] if ":" in own else list(FILES)
     options: dict[str, Option] = {}
     for name in names:
-        with contextlib.suppress(UserError):  # of a method that is not there `find` will speak
+        with contextlib.suppress(UserError):  # the caller's own `find` reports a missing method
             for option in find(name).all_options():
                 options.setdefault(option.name, option)
     return options
 
 
 def find(name: str) -> type[Method]:
-    """The method's class: a name of ours, or package.module:Class for one of your own."""
+    """Class of the method: by a name in FILES, or package.module:Class for one of your own."""
     if name not in FILES and ":" not in name:
         raise unknown_name("method", name, FILES)
     method = load_class("--method", FILES.get(name, name), Method, given=name)

@@ -1,4 +1,4 @@
-"""The adversary's step: more weight to those whose risk is high, within the simplex."""
+"""The adversary's step: more weight to groups or clients whose risk is high, on the simplex."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ ADVERSARY = Option(
 def ascend(
     weights: np.ndarray, risks: np.ndarray, lr: float, floor: float, adversary: str
 ) -> np.ndarray:
-    """One ascent step on <weights, risks>: projected (the paper's), or exponentiated."""
+    """Take one ascent step on <weights, risks>: projected (the paper's), or exponentiated."""
     if adversary == "multiplicative":
         return exponentiated_weights(weights, lr * risks, floor)
     return project_to_simplex(weights + lr * risks, floor)

@@ -7,7 +7,7 @@ rows, one step a round.
     theta  <- sum_k lambda_k theta_k
     lambda <- project(lambda + lr_mu * r),   lambda starts at n_k / n, and has no floor
 
-By Lemma 1 the group weights that it plays are mu = P_A lambda: in SSG every mu can be reached, in
+By Lemma 1 the group weights that AFL plays are mu = P_A lambda: in SSG every mu can be reached, in
 ESG none but the priors, up to a row.
 """
 
@@ -36,7 +36,7 @@ class AFL(Method):
         sizes = counts.sum(axis=0)
         self.shares = counts / np.maximum(sizes, 1)
         self.lambda_ = sizes / sizes.sum()
-        self.held = sizes > 0  # all, until clients are lost
+        self.held = sizes > 0  # all clients, until a rank dies
 
     def weights(self) -> np.ndarray:
         return self.lambda_

@@ -5,7 +5,7 @@ from fedmpi.methods.fedminmax import FedMinMax
 
 
 class Centralized(FedMinMax):
-    """What one machine with all the data would do; Lemma 2 says FedMinMax gives the same model."""
+    """Training on one machine with all the data; by Lemma 2 FedMinMax gives the same model."""
 
     title = "Centralized"
     options = (LR_MU, EPSILON, ADVERSARY)

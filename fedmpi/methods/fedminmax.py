@@ -1,4 +1,4 @@
-"""FedMinMax: the worst group of the whole federation, wherever its rows are.
+"""FedMinMax: the worst group of the whole federation, wherever this group's rows are.
 
 Papadaki, Martinez, Bertran, Sapiro, Rodrigues, "Minimax Demographic Group Fairness in Federated
 Learning", Algorithm 1:
@@ -12,8 +12,8 @@ A round is one step from a common theta, so the sum of the clients' changes is -
 gradient of (1/n) sum over rows of w_a * loss: the step that one machine with all rows would take
 (Lemma 2). Only sums over a rank's clients leave the rank.
 
-With --local-epochs each client takes many steps on minibatches of r_k(theta, w) instead. That
-saves communication and is no longer the centralized algorithm; it is not in the paper.
+With --local-epochs each client takes many steps on minibatches of r_k(theta, w) instead. This
+variant saves communication, is no longer the centralized algorithm, and is not in the paper.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FedMinMax(Method):
     def start(self, counts: np.ndarray) -> None:
         self.rho = counts.sum(axis=1) / counts.sum()
         self.mu = self.rho.copy()
-        self.held = self.rho > 0  # all, until clients are lost
+        self.held = self.rho > 0  # all groups, until a rank dies
 
     def weights(self) -> np.ndarray:
         return np.divide(self.mu, self.rho, out=np.zeros_like(self.mu), where=self.held)
@@ -71,7 +71,7 @@ class FedMinMax(Method):
         clients.full_batch_step(cell_weights, self.config.lr, now.report)
 
     def local_round(self, clients: Clients, now: Round) -> None:
-        """The variant with local epochs: more steps a round, so fewer messages."""
+        """Train local epochs instead of one step: more steps a round, so fewer messages."""
         by_cell = clients.by_cell(now.weights())
         now.report(clients.loss_sums())
 

@@ -1,7 +1,7 @@
 """LocalFedMinMax: every group of every client is a group of its own.
 
-The paper's ablation of FedMinMax (its appendix on local against global groups): mu ranges over the
-cells (a, k) that have rows, with rho_{a,k} = n_{a,k} / n, so that the step of theta is
+The paper's ablation of FedMinMax (in the appendix on local against global groups): mu ranges over
+the cells (a, k) that have rows, with rho_{a,k} = n_{a,k} / n, so that the step of theta is
 
     theta <- theta - lr * grad sum_{a,k} mu_{a,k} r_{a,k}(theta)
 

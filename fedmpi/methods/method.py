@@ -1,4 +1,4 @@
-"""What a method is: what a client computes, what is summed, what the server does with it."""
+"""Interface of a method: what a client computes, what is summed, what the server does with sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AVERAGE = Option(
 )
 
 Reports = Literal["groups", "clients", "cells"] | None
-"""Whose losses the server's weights depend on: sums over everybody's rows of a group, or per
+"""Losses that the server's weights depend on: sums over all clients' rows of a group, or per
 client, or per group and client. None: the server weighs nothing."""
 
 
@@ -42,15 +42,18 @@ class Round:
     evaluate: bool
     """Whether the server wants the losses for a row of the history, whatever the method."""
     total_rows: int
-    """n, of all clients."""
+    """Number n of the training rows of all clients."""
     report: Callable[[np.ndarray], None]
-    """Sends the losses at theta, hosted clients × groups, to the server."""
+    """Send the losses at theta, hosted clients × groups, to the server."""
     weights: Callable[[], np.ndarray]
-    """Waits for the server's weights: per group, or one row for each hosted client."""
+    """Wait for the server's weights: per group, or one row for each hosted client."""
 
 
 def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:
-    """`weights` of those who are left, for which `anew` is above 0, scaled to sum to one."""
+    """Scale the `weights` where `anew` is above 0 to sum to one; set the other weights to 0.
+
+    `anew` has the weights at which the surviving clients or groups would start.
+    """
     left = np.where(anew > 0, weights, 0.0)
     return left / left.sum() if left.sum() > 0 else anew
 
@@ -58,44 +61,44 @@ def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:
 class Method:
     """One federated method. A subclass, in a file of its own, overrides what differs.
 
-    A round is the same for all of them: the clients report their losses at the theta that they
+    A round is the same for all methods: the clients report their losses at the theta that they
     received, the server answers with weights, and a weighted sum of the clients' changes of theta
-    closes the round. Every rank has an instance; only the server's has called `start`.
+    closes the round. Every rank has an instance; `start` is called on the server's instance alone.
     """
 
     title: ClassVar[str] = ""
-    """Its name in tables and figures; that of the class, if there is none."""
+    """Name of the method in tables and figures; the class's name, if empty."""
 
     options: ClassVar[tuple[Option, ...]] = ()
-    """Its hyper-parameters, beside --rounds and --lr; `self.config` has their values by name."""
+    """Hyper-parameters beside --rounds and --lr; `self.config` has their values by name."""
 
     reports: Reports = None
     """The losses that the server's weights depend on."""
 
     weighs_next_round: ClassVar[bool] = True
-    """Whether the weights that answer a report are for the next round, or for this one."""
+    """Whether the weights that answer a report are for the next round or for the same round."""
 
     scalars: ClassVar[int] = 0
-    """How many numbers are summed over the clients beside the change of theta: model.scalars."""
+    """Number of scalars summed over the clients beside the change of theta: model.scalars."""
 
     vectors: ClassVar[int] = 0
-    """How many vectors of theta's length are summed beside the change: model.vectors."""
+    """Number of vectors of theta's length summed beside the change of theta: model.vectors."""
 
     averages_theta: ClassVar[bool] = False
     """Whether the model is the mean of theta over the rounds, or the last theta, if the user does
     not say so by --average."""
 
     trains_locally: ClassVar[bool] = False
-    """Whether clients train local epochs; these methods have a number of rounds of their own."""
+    """Whether clients train local epochs; datasets preset another number of rounds for that."""
 
     single_client: ClassVar[bool] = False
     """Whether one client holds all rows, whatever the setting."""
 
     shared: dict[str, Tensor]
-    """What `shared_state` gave, as it is now."""
+    """Current value of the state that `shared_state` began."""
 
     of_clients: dict[str, Tensor]
-    """What `client_state` gave, as it is now: a row for each client that the rank hosts."""
+    """Current value of the state that `client_state` began: a row for each hosted client."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -114,7 +117,7 @@ class Method:
 
     @classmethod
     def sets_by_itself(cls, option: Option) -> bool:
-        """Whether `option` has a default: local training only in methods that are made for it."""
+        """Whether `option` has a default: local training only where `trains_locally` is set."""
         return cls.trains_locally or option not in LOCAL_TRAINING
 
     @property
@@ -128,11 +131,11 @@ class Method:
         """Set the weights before the first round, from n_{a,k}, groups × clients."""
 
     def weights(self) -> np.ndarray:
-        """What the clients are sent: a number per group, per client or per cell, as `reports`."""
+        """Weights to send to the clients: one per group, per client or per cell, as `reports`."""
         raise NotImplementedError
 
     def update_weights(self, risks: np.ndarray) -> None:
-        """Go from the weights of this round to the next ones, given the risks reported."""
+        """Go from the weights of this round to the next weights, given the risks reported."""
 
     def group_weights(self) -> np.ndarray | None:
         """The weight of each group, for the tables; None where the method has none."""
@@ -143,20 +146,21 @@ class Method:
         return None
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint has to keep of the server's part."""
+        """State of the server's part that a checkpoint has to keep."""
         return {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Put back what `state` gave."""
+        """Set the state to one that `state` returned before."""
         for name, value in state.items():
             setattr(self, name, np.array(value))
 
     def lose(self, counts: np.ndarray) -> None:
-        """Go on without clients that were lost: in `counts` they have no rows.
+        """Go on without the clients of dead ranks, which have no rows in `counts`.
 
-        What `state` gives is taken for weights that sum to one: those of the lost, and of groups
-        that nobody has any more, become 0, the others are scaled to sum to one again. Where they
-        were all 0 they begin anew. A method that keeps anything else overrides this.
+        The arrays in `state` are taken for weights that sum to one: the weights of clients of dead
+        ranks, and of groups that no client has any more, become 0; the other weights are scaled to
+        sum to one again. Where the other weights were all 0, they start again as `start` sets
+        them. A method whose state is anything else overrides `lose`.
         """
         before = {name: np.array(value) for name, value in self.state().items()}
         self.start(counts)
@@ -166,25 +170,26 @@ class Method:
     # State beside theta and the server's weights.
 
     def shared_state(self, model: FlatModel) -> dict[str, Tensor]:
-        """The first value of what every rank has, and `apply` changes alike on all of them.
+        """Initial value of the state that every rank has, and that `apply` changes alike on all.
 
-        A server optimizer's momentum is such a state. It comes from the server with theta, is kept
-        in checkpoints, and goes back with theta when a round is done again after a death.
+        A server optimizer's momentum is such a state. The state is broadcast from the server with
+        theta, kept in checkpoints, and rolled back with theta when a round is repeated after a
+        death.
         """
         return {}
 
     def client_state(self, model: FlatModel) -> dict[str, Tensor]:
-        """The first value of what a client keeps from round to round: a control variate.
+        """Initial value of the state that a client keeps from round to round: a control variate.
 
-        It lives on the client's rank, in `of_clients`. The server sees it when it writes a
-        checkpoint, from which it goes to whichever rank hosts the client then.
+        The state lives on the client's rank, in `of_clients`. The server sees the state when it
+        writes a checkpoint; a resumed run sends the state to whichever rank then hosts the client.
         """
         return {}
 
     def cohort(self, t: int) -> np.ndarray | None:
-        """The numbers of the clients that take part in round `t`; None if all do.
+        """Numbers of the clients that take part in round `t`; None if all do.
 
-        It is asked on every rank, and must be the same on all: take it from the seed and `t`.
+        Every rank calls `cohort` and must get the same numbers: draw them from the seed and `t`.
         """
         return None
 
@@ -195,11 +200,11 @@ class Method:
     # The clients' part.
 
     def client_round(self, clients: Clients, now: Round) -> None:
-        """Report the losses at theta, and leave this rank's share of the sum in the change.
+        """Report the losses at theta; leave this rank's share of the sum in the model's change.
 
         `clients` are those of the round's cohort; `clients.places` are their rows in `of_clients`.
-        `now.report` is called once, in every round of a method that `reports`, and otherwise where
-        `now.evaluate` is set: the server counts on it.
+        Call `now.report` once: in every round of a method that `reports`, and otherwise where
+        `now.evaluate` is set, because the server waits for this report.
         """
         raise NotImplementedError
 

@@ -3,8 +3,9 @@
     class QFedAvg(Method):
         options = (Option("q", float, 0.2, at_least=0, grid=(0.2, 0.5, 1, 2, 5), label="q = {}"),)
 
-From this follow the flag of the command line (`--q`) with its help, the default, the check, the
-grid of fedmpi.tune, and what tables and the report call it. The method reads `self.config.q`.
+From the declaration follow the flag of the command line (`--q`) with its help, the default, the
+check, the grid of fedmpi.tune, and the option's label in tables and the report. The method reads
+`self.config.q`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Option:
-    """What the user may set, the values that are allowed, and how it is shown."""
+    """A hyper-parameter: its flag, its default, the values that are allowed, and its label."""
 
     name: str
-    """As in Python: lr_mu is --lr-mu on the command line."""
+    """Name in Python: lr_mu is --lr-mu on the command line."""
     type: type = float
     default: Any = None
     preset: str = ""
@@ -38,12 +39,13 @@ class Option:
     above: float | None = None
     below: float | None = None
     grid: tuple[float, ...] = ()
-    """The values that fedmpi.tune tries, if none are given."""
+    """Values that fedmpi.tune tries, unless the user gives others."""
     help: str = ""
     label: str = ""
-    """How the value is said beside the method's name, as "q = {}"."""
+    """Format of the value beside the method's name, as "q = {}"."""
     variant: str | Mapping[str, str] = ""
-    """How the value tells two rows of the paper's tables apart, as "q={}"; or a text by value."""
+    """Format of the value that tells two rows of the paper's tables apart, as "q={}"; or a text for
+    each value."""
 
     @property
     def flag(self) -> str:
@@ -53,7 +55,7 @@ class Option:
         return getattr(preset, self.preset) if self.preset else self.default
 
     def check(self, value: Any) -> None:
-        """UserError for a value that cannot be meant."""
+        """Raise a UserError for a value that is not allowed."""
         if self.choices and value not in self.choices:
             raise unknown_name(self.flag, value, self.choices)
         if not isinstance(value, int | float):
@@ -73,7 +75,7 @@ class Option:
             raise UserError(f"{self.flag} {value}: must be at most {LARGEST}.")
 
     def said(self, value: Any) -> str:
-        """The value as tables and the report say it."""
+        """Format the value as tables and the report show it."""
         text = f"{value:g}" if isinstance(value, float) else str(value)
         return (self.label or f"{self.name} = {{}}").format(text)
 
@@ -100,4 +102,4 @@ LOCAL_TRAINING = (
         help="rows of a local batch (100); likewise",
     ),
 )
-"""Of methods whose clients train local epochs: see Clients.local_changes."""
+"""Options of methods whose clients train local epochs: see Clients.local_changes."""

@@ -1,14 +1,14 @@
 """q-FedAvg: clients with a higher loss pull harder, by the power q.
 
 Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning" (2020), Algorithm 2.
-With F_k client k's mean loss at the theta it received, and theta_k after its local epochs:
+With F_k the mean loss of client k at the theta received, and theta_k after its local epochs:
 
     g_k     = (theta - theta_k) / lr
     Delta_k = F_k^q g_k
     h_k     = q F_k^(q-1) ||g_k||^2 + F_k^q / lr
     theta  <- theta - sum_k Delta_k / sum_k h_k
 
-At q = 0 this is the uniform mean of the clients' models, whatever their sizes.
+At q = 0 the new theta is the uniform mean of the clients' models, whatever the clients' sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class QFedAvg(Method):
-    """The sums over clients are of Delta_k and of h_k, which travels beside it."""
+    """Sums over the clients of Delta_k, in the change, and of h_k, in the scalar beside it."""
 
     title = "q-FedAvg"
     options = (

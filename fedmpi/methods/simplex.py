@@ -1,10 +1,10 @@
-"""Weights that sum to one and stay above a floor: the two ways to move them."""
+"""Two steps for weights that sum to one and stay above a floor: projected and exponentiated."""
 
 import numpy as np
 
 
 def project_to_simplex(v: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """The point of {x: sum x = 1, every x_i >= floor} nearest to `v` (Duchi et al. 2008, Fig. 1).
+    """Point of {x: sum x = 1, every x_i >= floor} nearest to `v` (Duchi et al. 2008, Fig. 1).
 
     The floor is taken off first: y = x - floor lies on the simplex of total 1 - n * floor.
     """
@@ -14,8 +14,8 @@ def project_to_simplex(v: np.ndarray, floor: float = 0.0) -> np.ndarray:
         return np.full(len(v), max(1 / len(v), floor))
     with np.errstate(over="ignore"):
         v = v - v.max()
-    # The threshold is at least max(v) - total, so what is below gets nothing. Clipping it keeps
-    # huge values out of the running sums, where they would drown the ones that matter.
+    # The threshold is at least max(v) - total, so values below get nothing. Clipping these values
+    # keeps huge ones out of the running sums, where they would drown the values that matter.
     v = np.maximum(v, -total)
     u = np.sort(v)[::-1]
     thresholds = (np.cumsum(u) - total) / np.arange(1, len(u) + 1)
@@ -30,7 +30,7 @@ def project_to_simplex(v: np.ndarray, floor: float = 0.0) -> np.ndarray:
 def exponentiated_weights(
     mu: np.ndarray, gradient_step: np.ndarray, floor: float = 0.0
 ) -> np.ndarray:
-    """mu_i exp(step_i), normalised, then projected onto {x_i >= floor} in KL divergence.
+    """Normalise mu_i exp(step_i), then project onto {x_i >= floor} in KL divergence.
 
     Minimising sum x log(x/w) under sum x = 1 and x_i >= floor gives log(x_i/w_i) = const + nu_i
     with nu_i > 0 only where x_i = floor, so x = max(floor, c w): the j smallest are at the floor
@@ -49,7 +49,7 @@ def exponentiated_weights(
     live = mu > 0
     logits = np.full(n, -np.inf)
     with np.errstate(over="ignore"):
-        # The step is shifted first: added to a huge one, log(mu) would be rounded away.
+        # The step is shifted first: added to a huge step, log(mu) would be rounded away.
         logits[live] = np.log(mu[live]) + (gradient_step[live] - gradient_step[live].max())
     w = np.exp(logits - logits.max())
     ascending = np.sort(w)
@@ -69,7 +69,7 @@ def _finite_vector(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _free_mass(n: int, floor: float) -> float:
-    """What is left of 1 when each of `n` weights has the floor; exactly 0 if only by rounding."""
+    """Mass left of 1 when each of `n` weights has the floor; exactly 0 if within rounding of 0."""
     free = 1 - n * floor
     if abs(free) <= 4 * np.finfo(float).eps:
         return 0.0

@@ -1,16 +1,16 @@
 """TERM: an exponential tilt towards the clients, or the rows, with a high loss.
 
-Li, Beirami, Sanjabi, Smith, "Tilted Empirical Risk Minimization" (2021). With F_k client k's mean
-loss at the theta it received, and theta_k after its local epochs:
+Li, Beirami, Sanjabi, Smith, "Tilted Empirical Risk Minimization" (2021). With F_k the mean loss of
+client k at the theta received, and theta_k after its local epochs:
 
     theta <- sum_k v_k theta_k,   v_k proportional to (n_k / n) exp(t F_k)
 
-The weights v are of this round: the losses are gathered before the local training, and the answer
-is there when the training is done. t = 0 is FedAvg, a large t follows the worst client.
+The weights v are used in the same round: the losses are gathered before the local training, and the
+weights have arrived when the training is done. t = 0 is FedAvg, a large t follows the worst client.
 
 `--tilt-level sample` tilts over rows instead: the local objective of a batch is
 (1/t) log mean exp(t loss), and the models are averaged as in FedAvg. Where all clients are alike
-(ESG) a tilt over clients can do nothing, and one over rows can.
+(ESG) a tilt over clients can do nothing, but a tilt over rows can.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TERM(Method):
-    """The tilt is taken by the server, over clients, or by the clients, over rows."""
+    """Tilt over clients, taken by the server, or over rows, taken by the clients."""
 
     title = "TERM"
     options = (
@@ -68,7 +68,7 @@ class TERM(Method):
         self.tilted = self.share
 
     def update_weights(self, risks: np.ndarray) -> None:
-        with np.errstate(divide="ignore"):  # a client that was lost has no share
+        with np.errstate(divide="ignore"):  # a client of a dead rank has share 0
             exponent = np.log(self.share) + self.config.tilt * risks
         unscaled = np.exp(exponent - exponent.max())  # the maximum out, so that none overflows
         self.tilted = unscaled / unscaled.sum()
@@ -89,7 +89,7 @@ class TERM(Method):
             clients.add(change, clients.sizes[i] / now.total_rows)
 
     def tilted_loss(self, losses: Tensor, cell: Tensor) -> Tensor:
-        """(1/t) log mean exp(t loss) of a batch; its mean at t = 0."""
+        """Tilted loss (1/t) log mean exp(t loss) of a batch; the batch's mean loss at t = 0."""
         t = self.config.tilt
         if t == 0:
             return losses.mean()
