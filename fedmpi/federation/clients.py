@@ -17,6 +17,7 @@ from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import Loss
 
 if TYPE_CHECKING:
+    from fedmpi.federation.batches import Batches
     from fedmpi.run.config import Config
 
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -43,6 +44,18 @@ class Rows:
     """Numbers of the model's dtype, or bytes that the model standardises."""
     y: Tensor
     group: Tensor
+
+
+@dataclass
+class Batch:
+    """This rank's rows of a batch of the federation."""
+
+    x: Tensor
+    y: Tensor
+    cell: Tensor
+    counts_for: Tensor
+    """Number of rows that each row counts for."""
+    losses: Tensor
 
 
 class Clients:
@@ -76,6 +89,8 @@ class Clients:
         self.diverged: list[int] = []
         """Clients whose local training ended at numbers that are not finite."""
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
+        self.batches: Batches | None = None
+        """With --batch-rows: which rows are in the batch of a round."""
         self._distinct: Distinct | None = None
         self._received: Tensor | None = None
         self._batch: Tensor | None = None
@@ -120,26 +135,49 @@ class Clients:
         cell_weights: Callable[[], np.ndarray],
         lr: float,
         report: Callable[[np.ndarray], None],
+        t: int = 0,
     ) -> None:
         """Add -lr × the gradient of sum over rows of cell weight × loss to the model's change.
 
+        With --batch-rows the sums are over the batch of round `t`, whose rows count for all rows.
         `cell_weights` is called when the first backward pass needs the weights; `report` as soon
         as the last forward pass has computed the losses, before the last backward pass.
         """
-        step = self.losses[:0]
-        pieces = self._pieces(len(self.x))
+        batch = self._rows_of_round(t) if self.batches else None
+        x, y, kept = (batch.x, batch.y, batch.losses) if batch else (self.x, self.y, self.losses)
+        if not len(x):
+            report(np.zeros(self._cells))
+            return
+        step = kept[:0]
+        pieces = self._pieces(len(x))
 
         def weights(losses: Tensor) -> Tensor:
             nonlocal step
-            self.losses[rows] = losses
+            kept[rows] = losses
             if rows is pieces[0]:
-                step = self._of_kept_rows(self.by_cell(-lr * cell_weights())[self.cell])
+                of_cells = self.by_cell(-lr * cell_weights())
+                step = of_cells[batch.cell].mul_(batch.counts_for) if batch else of_cells[self.cell]
+                step = step if batch else self._of_kept_rows(step)
             if rows is pieces[-1]:
-                report(self._sum_by_cell())
+                report(self._sum_by_cell(batch))
             return step[rows]
 
         for rows in pieces:
-            self.model.add_gradient(self.x[rows], self.y[rows], self.loss, weights)
+            self.model.add_gradient(x[rows], y[rows], self.loss, weights)
+
+    def _rows_of_round(self, t: int) -> Batch:
+        """The rows of this rank in the batch of round `t`."""
+        assert self.batches
+        chosen = torch.from_numpy(self.batches.rows(t)).to(self.cell.device)
+        cell = self.cell.index_select(0, chosen)
+        counts_for = torch.from_numpy(self.batches.counts_for).to(cell.device)
+        return Batch(
+            self._gather(self.x, chosen),
+            self.y.index_select(0, chosen),
+            cell,
+            counts_for[cell % len(self.counts)].to(self.model.theta.dtype),
+            self.losses.new_empty(len(cell)),
+        )
 
     def _of_kept_rows(self, weights: Tensor) -> Tensor:
         """Sum the weights of all rows up to weights of the rows that are kept."""
@@ -157,11 +195,14 @@ class Clients:
                 self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
         return self._sum_by_cell()
 
-    def _sum_by_cell(self) -> np.ndarray:
+    def _sum_by_cell(self, batch: Batch | None = None) -> np.ndarray:
         """Sum `losses` by cell, in one segmented sum over all rows: hosted clients × groups."""
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
-        losses = self.losses[self._distinct.place] if self._distinct else self.losses
-        sums.index_add_(0, self.cell, losses.double())
+        if batch:
+            sums.index_add_(0, batch.cell, batch.losses.double() * batch.counts_for)
+        else:
+            losses = self.losses[self._distinct.place] if self._distinct else self.losses
+            sums.index_add_(0, self.cell, losses.double())
         return sums.cpu().numpy().reshape(self._cells)
 
     def add_local_changes(

@@ -28,6 +28,7 @@ from fedmpi.run.config import Config
 if TYPE_CHECKING:
     from fedmpi.data.owners import OwnedRows
     from fedmpi.data.store import Prepared
+    from fedmpi.federation.batches import Batches
     from fedmpi.federation.failures import LostRanks
     from fedmpi.federation.plan import Plan
     from fedmpi.federation.server import Server
@@ -185,6 +186,30 @@ class Job:
         mine = self.ranks.comm.scatter(parts or None)
         self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine
 
+        if self.config.options.get("batch_rows"):
+            self._share_places()
+
+    def _share_places(self) -> None:
+        """Send each rank what it needs to know of its own rows in a batch of the federation."""
+        sizes, parts = np.empty(0), None
+        if self.plan:
+            sizes, parts = self.plan.whole.group_sizes, self.plan.allocation.places
+            parts = [parts[0][:0], *parts] if self.ranks.size > 1 else parts
+        self.group_sizes = self.ranks.bcast(sizes)
+        self.my_places: np.ndarray = self.ranks.comm.scatter(parts)
+
+    def _batches(self, group: np.ndarray) -> Batches:
+        """The batches of the federation, as far as this rank's rows go, which are of `group`."""
+        from fedmpi.federation.batches import Batches, places_in_groups
+
+        c, places = self.config, self.my_places
+        if self.owners_apart:
+            rows = np.split(group, np.cumsum(self.my_counts.sum(axis=0))[:-1])
+            firsts = places.T
+            parts = [places_in_groups(g, f) for g, f in zip(rows, firsts, strict=True)]
+            places = np.concatenate(parts)
+        return Batches(c.seed, c.options["batch_rows"], self.group_sizes, group, places)
+
     def _build(self) -> None:
         """Build the model, this rank's clients, its end of the exchange, and the server."""
         c = self.config
@@ -210,7 +235,9 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
-            if not c.local_epochs and not self.method.has_cohorts():
+            if c.options.get("batch_rows"):
+                self.clients.batches = self._batches(rows.group.cpu().numpy())
+            elif not c.local_epochs and not self.method.has_cohorts():
                 self.clients.merge_equal_rows()
         of_optimizer = self.method.optimizer.state(self.model)
         self.method.shared = of_optimizer | self.method.shared_state(self.model)

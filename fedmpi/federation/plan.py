@@ -22,6 +22,7 @@ from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
 from fedmpi.federation import metrics
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
+from fedmpi.federation.batches import batch_shares, places_in_groups
 from fedmpi.federation.metrics import Metric
 from fedmpi.methods.method import Method
 from fedmpi.models.micro_batch import rows_of_a_pass
@@ -46,6 +47,10 @@ class Allocation:
     rows: list[tuple[np.ndarray, np.ndarray]]
     """Rows of each client rank to train on, by client, and to test with."""
     notes: list[str]
+    places: list[np.ndarray]
+    """For --batch-rows, of each client rank: the places of its rows to train on among all rows of
+    their groups. Of owners, who know their rows alone: the place of the first row of each group,
+    groups × hosted owners."""
 
 
 def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
@@ -60,7 +65,9 @@ def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
     train, test = held.counts
     rows = [(rows_of(train, mine), rows_of(test, mine)) for mine in held.hosted]
     shards = as_owned(train, held.groups, held.clients)
-    return Allocation(shards, without(held.hosted, lost), rows, [])
+    first = np.cumsum(train, axis=1) - train
+    places = [first[:, mine] for mine in without(held.hosted, lost)]
+    return Allocation(shards, without(held.hosted, lost), rows, [], places)
 
 
 def allocate(
@@ -106,11 +113,10 @@ def allocate(
     assignment = without(assign_clients(cost, client_ranks, speeds), lost)
     blocks = spread_rows(len(test_rows), client_ranks)
     none = np.empty(0, dtype=np.int64)
-    rows = [
-        (train_rows[np.concatenate([none, *map(shards.rows_of, mine)])], test_rows[block])
-        for mine, block in zip(assignment, blocks, strict=True)
-    ]
-    return Allocation(shards, assignment, rows, notes)
+    held_by = [np.concatenate([none, *map(shards.rows_of, mine)]) for mine in assignment]
+    rows = [(train_rows[mine], test_rows[some]) for mine, some in zip(held_by, blocks, strict=True)]
+    place = places_in_groups(group_of_row, np.zeros(len(groups), dtype=np.int64))
+    return Allocation(shards, assignment, rows, notes, [place[mine] for mine in held_by])
 
 
 def without(assignment: list[np.ndarray], lost: Sequence[int]) -> list[np.ndarray]:
@@ -200,6 +206,8 @@ class Plan:
         if not self.allocation.partition.total:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.allocation.notes]
+        if batch_rows := c.options.get("batch_rows"):
+            batch_shares(batch_rows, self.whole.group_sizes)
         # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
         before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None

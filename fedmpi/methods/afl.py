@@ -19,6 +19,7 @@ import numpy as np
 
 from fedmpi.methods.adversary import ADVERSARY, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import BATCH_ROWS
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
@@ -28,7 +29,7 @@ class AFL(Method):
     """Ascent on the client weights lambda, one full-batch step on theta."""
 
     title = "AFL"
-    options = (LR_MU, ADVERSARY)
+    options = (LR_MU, ADVERSARY, BATCH_ROWS)
     reports = "clients"
     averages_theta = True
 
@@ -60,4 +61,4 @@ class AFL(Method):
         def cell_weights() -> np.ndarray:
             return now.weights() / clients.sizes[:, None]
 
-        clients.full_batch_step(cell_weights, self.config.lr, now.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report, now.t)

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedmpi.methods.adversary import ADVERSARY, EPSILON, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
-from fedmpi.methods.option import LOCAL_TRAINING, Option
+from fedmpi.methods.option import BATCH_ROWS, LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,13 @@ class FedMinMax(Method):
     """Ascent on the group weights mu, one full-batch step on theta."""
 
     title = "FedMinMax"
-    options: ClassVar[tuple[Option, ...]] = (LR_MU, EPSILON, ADVERSARY, *LOCAL_TRAINING)
+    options: ClassVar[tuple[Option, ...]] = (
+        LR_MU,
+        EPSILON,
+        ADVERSARY,
+        BATCH_ROWS,
+        *LOCAL_TRAINING,
+    )
     reports = "groups"
     averages_theta = True
 
@@ -68,7 +74,7 @@ class FedMinMax(Method):
         def cell_weights() -> np.ndarray:
             return now.weights() / now.total_rows
 
-        clients.full_batch_step(cell_weights, self.config.lr, now.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report, now.t)
 
     def local_round(self, clients: Clients, now: Round) -> None:
         """Train local epochs instead of one step: more steps a round, so fewer messages."""

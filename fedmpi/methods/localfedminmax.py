@@ -16,6 +16,7 @@ import numpy as np
 
 from fedmpi.methods.adversary import ADVERSARY, EPSILON, LR_MU, ascend
 from fedmpi.methods.method import Method, Round
+from fedmpi.methods.option import BATCH_ROWS
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
@@ -25,7 +26,7 @@ class LocalFedMinMax(Method):
     """Ascent on a weight for each cell, one full-batch step on theta."""
 
     title = "LocalFedMinMax"
-    options = (LR_MU, EPSILON, ADVERSARY)
+    options = (LR_MU, EPSILON, ADVERSARY, BATCH_ROWS)
     reports = "cells"
     averages_theta = True
 
@@ -56,4 +57,4 @@ class LocalFedMinMax(Method):
         def cell_weights() -> np.ndarray:
             return now.weights() / np.maximum(clients.counts.T, 1)
 
-        clients.full_batch_step(cell_weights, self.config.lr, now.report)
+        clients.full_batch_step(cell_weights, self.config.lr, now.report, now.t)

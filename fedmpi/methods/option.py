@@ -103,3 +103,12 @@ LOCAL_TRAINING = (
     ),
 )
 """Options of methods whose clients train local epochs: see Clients.local_changes."""
+
+BATCH_ROWS = Option(
+    "batch_rows",
+    int,
+    at_least=1,
+    label="{} rows a round",
+    help="take a round's step on B rows of all clients together, by the seed (all rows)",
+)
+"""Of methods that take one step a round: see federation/batches.py."""

@@ -179,6 +179,11 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     for option in method.all_options():
         if getattr(a, option.name) is not None:
             option.check(getattr(a, option.name))
+    if local_epochs(a) and getattr(a, "batch_rows", None) is not None:
+        raise UserError(
+            "--batch-rows is for one step a round, --local-epochs and --batch-size are for many: "
+            "give one of them."
+        )
     optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
     if a.fold:
         read_fold(a.fold)

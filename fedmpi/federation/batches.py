@@ -1,0 +1,106 @@
+"""Batches of the federation, --batch-rows B: a round is a step on B rows of all clients together.
+
+Which rows are in a batch follows from the seed, the round, and each row's place among all rows of
+its group, and not from who holds the row. So a federated run takes the batches of the centralized
+run, in any setting and on any layout, and Lemma 2 holds for batches, too.
+
+A batch has B_a rows of group a: half of B is shared by the groups' rows, half equally, because the
+adversary may put its weight on any group; B_a is at least 1 and at most n_a. A group's rows come in
+a random order, all of them before the first comes again, then in another order. So there is no
+short batch; a batch may have the end of one order and the beginning of the next. Every row of a
+batch counts for n_a / B_a rows, which makes the sums of losses and of gradients unbiased, for
+groups, clients and cells alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedmpi.errors import UserError
+
+ORDERS = int.from_bytes(b"order", "big")
+
+
+def batch_shares(batch_rows: int, group_sizes: np.ndarray) -> np.ndarray:
+    """B_a: how many rows of each group a batch of the federation has."""
+    held = group_sizes > 0
+    groups = np.count_nonzero(held)
+    if batch_rows < groups:
+        raise UserError(
+            f"--batch-rows {batch_rows}: a batch needs a row of each of the {groups} groups; give "
+            f"{groups} or more."
+        )
+    if batch_rows >= group_sizes.sum():
+        return group_sizes.copy()
+    wanted = batch_rows * (group_sizes / group_sizes.sum() + held / groups) / 2
+    shares = np.where(held, np.clip(wanted.astype(np.int64), 1, group_sizes), 0)
+    # What rounding and small groups leave over goes where most is wanting, one row at a time.
+    while shares.sum() != batch_rows:
+        more = 1 if shares.sum() < batch_rows else -1
+        free = held & ((shares < group_sizes) if more > 0 else (shares > 1))
+        lack = np.where(free, more * (wanted - shares) / np.maximum(wanted, 1), -np.inf)
+        shares[np.argmax(lack)] += more
+    return shares
+
+
+def places_in_groups(group: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The place of each row among all rows of its group, if the first of these is at `first`."""
+    places = np.empty(len(group), dtype=np.int64)
+    for a in range(len(first)):
+        mine = np.flatnonzero(group == a)
+        places[mine] = first[a] + np.arange(len(mine))
+    return places
+
+
+class Batches:
+    """Which of a rank's own rows are in the batch of a round."""
+
+    def __init__(
+        self,
+        seed: int,
+        batch_rows: int,
+        group_sizes: np.ndarray,
+        group: np.ndarray,
+        place: np.ndarray,
+    ) -> None:
+        """`group` and `place` are of this rank's rows, `group_sizes` of all rows."""
+        self.seed, self.sizes = seed, group_sizes
+        self.shares = batch_shares(batch_rows, group_sizes)
+        self.counts_for = group_sizes / np.maximum(self.shares, 1)
+        """Of each group, for how many rows a row of a batch counts: n_a / B_a."""
+        self._mine = []
+        for a in range(len(group_sizes)):
+            rows = np.flatnonzero(group == a)
+            rows = rows[np.argsort(place[rows])]
+            self._mine.append((place[rows], rows))
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def rows(self, t: int) -> np.ndarray:
+        """This rank's rows in the batch of round t, in order; a row may be there twice."""
+        found = [self._of_group(a, t) for a in np.flatnonzero(self.shares).tolist()]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+    def _of_group(self, a: int, t: int) -> np.ndarray:
+        size, share = int(self.sizes[a]), int(self.shares[a])
+        start, parts = (t - 1) * share, []
+        while share:
+            again, first = divmod(start, size)
+            taken = min(share, size - first)
+            parts.append(self._order(a, again)[first : first + taken])
+            start, share = start + taken, share - taken
+        wanted = np.concatenate(parts)
+        places, rows = self._mine[a]
+        at = np.searchsorted(places, wanted)
+        at[at == len(places)] = 0
+        here = places[at] == wanted if len(places) else np.zeros(len(wanted), dtype=bool)
+        return rows[at[here]]
+
+    def _order(self, a: int, again: int) -> np.ndarray:
+        """The order of a group's places when they come for the first, second, ... time."""
+        if (a, again) not in self._orders:
+            old = [key for key in self._orders if key[0] == a and key[1] < again - 1]
+            for key in old:
+                del self._orders[key]
+            rng = np.random.default_rng([ORDERS, self.seed, a, again])
+            self._orders[a, again] = rng.permutation(int(self.sizes[a]))
+        return self._orders[a, again]
