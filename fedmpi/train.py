@@ -1,13 +1,13 @@
-"""Train one model that is fair to its worst-off group, over the ranks of an MPI job.
+"""Train one model that is fair to the worst-off group, over the ranks of an MPI job.
 
     mpirun -n 41 python -m fedmpi.train --dataset adult --setting PSG
 
-Rank 0 is the server, ranks 1 to 40 hold a client each. With fewer ranks several clients share one,
-and the result is the same:
+Rank 0 is the server, ranks 1 to 40 hold a client each. With fewer ranks several clients share a
+rank, and the result is the same:
 
     mpirun -n 3 python -m fedmpi.train --dataset adult --setting PSG --clients 40
 
-One process does it all, without mpirun:
+One process does the whole run, without mpirun:
 
     python -m fedmpi.train --dataset adult --setting PSG
 
@@ -15,8 +15,8 @@ Your own data, whose groups are the combinations of two columns:
 
     mpirun -n 9 python -m fedmpi.train --dataset csv:loans.csv --target paid --group sex,region
 
-Data of several owners in one file, and data that stay with their owners, DIR/<owner>.csv each read
-by a rank of its own:
+Data of several owners in one file, and data that stay with the owners, each file DIR/<owner>.csv
+read by a rank of its own:
 
     mpirun -n 9 python -m fedmpi.train --dataset csv:loans.csv --client bank --target paid ...
     mpirun -n 9 python -m fedmpi.train --dataset csv:banks/ --target paid --group sex
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def read_command_line(world: Ranks):
-    """The configuration."""
+    """Configuration of the run, from the command line."""
     from fedmpi import methods
     from fedmpi.run.arguments import resolve
 
@@ -77,7 +77,7 @@ def read_command_line(world: Ranks):
 
 
 def look_for_result(world: Ranks, config):
-    """The result if that run is already finished, and the ranks it takes."""
+    """Result, if this run is already finished, else None; and the number of ranks of the run."""
     from fedmpi import methods
     from fedmpi.run.display import say
     from fedmpi.run.folder import RunFolder
@@ -90,7 +90,7 @@ def look_for_result(world: Ranks, config):
 
 
 def train(ranks: Ranks, config) -> tuple[dict | None, AgreedError | None]:
-    """The result (on the server), or the error that says why there is none."""
+    """Train; return the result (on the server), or the error that says why there is none."""
     from fedmpi.federation.job import (
         Job,  # torch is imported here, once the command line is known to be good
     )

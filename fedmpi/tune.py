@@ -7,8 +7,8 @@
 
 Each configuration of the grid (the paper's, unless --grid or an option says otherwise) is trained
 on two thirds of the training rows and validated on the third, three times; the test rows have no
-part in it. The choice goes to tuned.json, which fedmpi.train and fedmpi.reproduce read with
---tuned. Stop it when you like: the same command goes on where it was.
+part in tuning. The choice goes to tuned.json, which fedmpi.train and fedmpi.reproduce read with
+--tuned. Stop the command when you like: started again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INSTEAD = {
 
 @dataclass
 class Request:
-    """The command line: what to tune, over what, and by which measure."""
+    """The command line: what to tune, over which grid, and by which criterion."""
 
     options: argparse.Namespace
     criterion: str
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass
 class Choice:
-    """A point of the grid, and its runs, a fold each."""
+    """A point of the grid, and a run for each fold."""
 
     options: dict[str, float]
     plans: list[Plan]
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def parser(method: str = "") -> argparse.ArgumentParser:
-    """The options of tuning, and those of fedmpi.train that hold for all runs of it."""
+    """Parser of the options of tuning, and of those of fedmpi.train that hold for all runs."""
     from fedmpi.run.arguments import parser_of
 
     p = parser_of("python -m fedmpi.tune", __doc__ or "", INSTEAD, method)
@@ -100,7 +100,7 @@ def parser(method: str = "") -> argparse.ArgumentParser:
 
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
-    """The request and the points of its grid, each checked, and looked for on the disk."""
+    """Request of the user and points of the grid, each checked, and looked up on the disk."""
     from fedmpi.federation.grid import look
     from fedmpi.run.arguments import method_in, short_name
 
@@ -131,10 +131,10 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
 
 
 def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float, ...]]:
-    """The values to try: of --grid, or else the paper's for the options that the method reads.
+    """Values to try: those of --grid, or else the paper's for the options that the method reads.
 
-    An option that the command line sets is not tuned, and one without a grid only if it is given
-    one here. E is tuned for the methods that train local epochs by themselves.
+    An option that the command line sets is not tuned; an option without a grid is tuned only if
+    --grid gives it values. E is tuned for the methods that train local epochs by themselves.
     """
     from fedmpi import methods
     from fedmpi.run.tuned import tunable
@@ -160,7 +160,7 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
 
 
 def plan_choices(request: Request) -> list[Choice]:
-    """Every point of the grid, a run for each fold."""
+    """Plan a run for every point of the grid and each fold."""
     from fedmpi.data.splits import model_selection
     from fedmpi.federation.grid import Plan
     from fedmpi.run.arguments import resolve_options
@@ -183,7 +183,7 @@ def plan_choices(request: Request) -> list[Choice]:
 
 
 def conclude(request: Request, choices: list[Choice]) -> None:
-    """On the server: rank the points, and write the choice. A point that diverged is out of it."""
+    """Rank the points, without those that failed, and write the best one; on the server."""
     from fedmpi.run.display import say
     from fedmpi.run.folder import RunFolder
 
@@ -228,7 +228,7 @@ def conclude(request: Request, choices: list[Choice]) -> None:
 
 
 def row_of(request: Request, choice: Choice) -> dict:
-    """The mean validation risk of a point; None if a fold has failed."""
+    """Row of tuned.json for a point: the mean validation risk; None if a fold has failed."""
     import numpy as np
 
     records = [plan.record() for plan in choice.plans]
