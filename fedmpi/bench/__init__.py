@@ -1,1 +1,1 @@
-"""How fast a round is, against plain torch on the same rows: `python -m fedmpi.bench`."""
+"""Speed of a round against plain torch on the same rows: `python -m fedmpi.bench`."""

@@ -1,23 +1,23 @@
-"""How fast fedmpi is, against plain torch on the same rows and against the least that MPI needs.
+"""Measure fedmpi against plain torch on the same rows and against the least that MPI needs.
 
-    python -m fedmpi.bench                      # all of it: about an hour on two quiet cores
+    python -m fedmpi.bench                      # all parts: about an hour on two quiet cores
     python -m fedmpi.bench --quick              # 1 and 3 ranks, few rounds
     python -m fedmpi.bench --parts rounds --ranks 3 41 --tasks step
-    python -m fedmpi.bench --peers              # and other systems, which it installs first
+    python -m fedmpi.bench --peers              # and other systems, which are installed first
     python -m fedmpi.bench -- --dataset acs-employment --setting PSG    # options of fedmpi.train
 
-Every time is measured in turn with the time that it is compared with, in one launch, and the ratio
-is given: the median over the repeats. 1.00 is a plain loop over the clients in one thread, and on
-two cores nothing can be under 0.50.
+Every time is measured in turn with the base time, in one launch, and the ratio of the two is given:
+the median over the repeats. 1.00 is a plain loop over the clients in one thread, and on two cores
+no ratio can be under 0.50.
 
     rounds    seconds a round at 1, 3, 9 and 41 ranks, over those of the plain loop
-    floor     the plain loop on all cores at once, and pieces of the best size, without messages
+    floor     the plain loop on all cores, `step` in batches of the best size, without messages
     startup   launch to the first round, and memory of a client rank, over a bare script's
     clients   4,000 virtual clients (SSG), over 40; with local epochs, at equal numbers of batches
     peers     other systems, each in an environment of its own
 
 The tasks: `epoch` is FedAvg, one local epoch in batches of 100; `step` is one step on all rows
-(FedMinMax without its ascent, so that plain torch does the same). In DIR (runs/bench): bench.csv,
+(FedMinMax without the ascent, so that plain torch does the same). In DIR (runs/bench): bench.csv,
 bench.md, and bench.svg where matplotlib is installed.
 """
 
@@ -52,7 +52,7 @@ PEERS = Path(".venv-peers")
 
 
 def options() -> argparse.ArgumentParser:
-    """The options of fedmpi.bench."""
+    """Parser of the options of fedmpi.bench."""
     p = argparse.ArgumentParser(
         prog="python -m fedmpi.bench",
         description=__doc__,
@@ -77,7 +77,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def read_command_line(arguments: list[str]) -> argparse.Namespace:
-    """The options, with the defaults that depend on others, or a UserError."""
+    """Parse the options, and fill in the defaults that depend on others; or raise a UserError."""
     a = options().parse_args(arguments)
     a.ranks = a.ranks or ([1, 3] if a.quick else [1, 3, 9, 41])
     a.repeats = a.repeats or (3 if a.quick else 5)
@@ -96,25 +96,25 @@ def read_command_line(arguments: list[str]) -> argparse.Namespace:
 
 
 class Bench:
-    """The launches, and the rows that come of them."""
+    """The launches, and the rows of the table that the launches give."""
 
     def __init__(self, a: argparse.Namespace) -> None:
         self.a = a
         self.cores = len(os.sched_getaffinity(0))
 
     def launch(self, python: Path, ranks: int, *program: str) -> dict:
-        """The line that the server of a launch printed, and when the launch began."""
+        """Launch; return the line that the server printed, and when the launch began."""
         launcher = [str(python.parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
         return launch(python, launcher, list(program), self.a.timeout)
 
     def compete(self, python: Path, ranks: int, kind: str, first: list, second: list) -> dict:
-        """Two contestants in one launch: see fedmpi.bench.rounds."""
+        """Launch two contestants together: see fedmpi.bench.rounds."""
         job = {"kind": kind, "repeats": self.a.repeats, "block": self.a.block}
         job |= {"first": self.a.train + first, "second": self.a.train + second}
         return self.launch(python, ranks, "-m", "fedmpi.bench.rounds", json.dumps(job))
 
     def rounds(self, python: Path) -> Iterator[Row]:
-        """fedmpi over the plain loop."""
+        """Measure fedmpi over the plain loop."""
         clients = ["--clients", str(self.a.clients)]
         for ranks in self.a.ranks:
             for task in self.a.tasks:
@@ -131,7 +131,7 @@ class Bench:
                 yield row
 
     def floor(self, python: Path) -> Iterator[Row]:
-        """What the cores can do at best."""
+        """Measure what the cores can do at best, over the plain loop."""
         clients = ["--clients", str(self.a.clients)]
         for task in self.a.tasks:
             both = clients + TASKS[task]
@@ -141,7 +141,7 @@ class Bench:
             yield self.row("floor", task, what, self.cores, found)
 
     def clients(self, python: Path) -> Iterator[Row]:
-        """Many virtual clients over few, on the same rows."""
+        """Measure many virtual clients over few, on the same rows."""
         ranks = 3 if 3 in self.a.ranks else self.a.ranks[0]
         for task in self.a.tasks:
             both = ["--setting", "SSG", *TASKS[task], *(SMALL_BATCH if task == "epoch" else [])]
@@ -158,11 +158,11 @@ class Bench:
             yield row
 
     def startup(self, python: Path) -> Iterator[Row]:
-        """Launch to first round, and memory, over a script that only imports and meets."""
+        """Measure launch to first round, and memory, over a script that only imports and meets."""
         task = self.a.tasks[-1]
         options = [*self.a.train, "--clients", str(self.a.clients), *TASKS[task]]
         for ranks in [n for n in self.a.ranks if n > 1]:
-            self.launch(python, ranks, str(HERE / "bare.py"))  # the files are in memory then
+            self.launch(python, ranks, str(HERE / "bare.py"))  # warm-up: loads files into memory
             bare, ours = [], []
             for _ in range(self.a.repeats):
                 bare.append(self.launch(python, ranks, str(HERE / "bare.py")))
@@ -178,7 +178,10 @@ class Bench:
             yield self.row("startup", task, what, ranks, found)
 
     def peers(self) -> Iterator[Row]:
-        """Other systems, each in an environment of its own, over a plain loop before and after."""
+        """Measure other systems, each in an environment of its own, over a plain loop.
+
+        The plain loop is timed before and after each system.
+        """
         drivers = REPOSITORY / "benchmarks" / "peers"
         if not self.a.peers or not drivers.exists():
             print("peers: none (--peers installs and measures them)")
@@ -193,7 +196,7 @@ class Bench:
         yield from run_peers.rows(a.peers, a.tasks, a.repeats, a.train, a.timeout)
 
     def row(self, part: str, task: str, what: str, ranks: int, found: dict) -> Row:
-        """A line of the table."""
+        """Make a line of the table."""
         cpu = found.get("cpu_ratios")
         return Row(
             part=part,
@@ -212,7 +215,7 @@ class Bench:
         )
 
     def run(self) -> list[Row]:
-        """All parts that were asked for, a line on the screen for each row."""
+        """Measure all parts that were asked for; print a line for each row."""
         rows: list[Row] = []
         for part in self.a.parts:
             measured = (
@@ -227,7 +230,7 @@ class Bench:
         return rows
 
     def save(self, rows: list[Row]) -> None:
-        """Everything measured so far: a long measurement may be ended early."""
+        """Write all rows measured so far: a long measurement may be ended early."""
         head = [
             f"fedmpi {fedmpi.__version__}, {datetime.date.today()}, {platform.machine()}, "
             f"{self.cores} cores, load at the start of the last row {rows[-1].load:.1f}",
@@ -237,13 +240,13 @@ class Bench:
 
 
 def evenness(found: dict) -> str:
-    """How evenly the client ranks worked, and what the messages took of the time."""
+    """Note on how evenly the client ranks worked, and the share of the time in messages."""
     within, exchange = f"{found['uneven']:.1%}", f"{found['exchange']:.1%}"
     return f"client ranks within {within} of each other; exchange beyond that {exchange}"
 
 
 def of(ranks: int) -> str:
-    """Ranks, in words."""
+    """Number of ranks, in words."""
     return "one process" if ranks == 1 else f"{ranks} ranks"
 
 

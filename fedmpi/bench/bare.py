@@ -1,4 +1,4 @@
-"""The least that a rank of fedmpi could do at its start, and what it takes: the floor of a launch.
+"""The floor of a launch: time and memory of the least that a rank of fedmpi could do at its start.
 
 mpirun -n 41 python fedmpi/bench/bare.py
 """

@@ -1,4 +1,4 @@
-"""When the first round of a real run is done, and the memory of its client ranks at the end.
+"""Print when the first round of a real run is done, and the client ranks' memory at the end.
 
 mpirun -n 41 python -m fedmpi.bench.first_round --dataset adult --setting PSG
 """
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def read_command_line(ranks: Ranks, folder: str):
-    """The configuration of a run of one round."""
+    """Configuration of a run of one round."""
     from fedmpi.run.arguments import resolve
 
     fixed = ["--rounds", "1", "--output", f"{folder}/run", "--progress", "none"]

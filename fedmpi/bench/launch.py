@@ -1,4 +1,4 @@
-"""Programs that are started on ranks, and print one line of JSON at their end."""
+"""Launches of programs on ranks; each program prints one line of JSON at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 
 def environment(python: Path) -> dict[str, str]:
-    """In which a launcher starts this Python, also as root, with more ranks than cores."""
+    """Environment in which a launcher starts this Python, also as root and oversubscribed."""
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))},
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
@@ -28,7 +28,7 @@ def environment(python: Path) -> dict[str, str]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """By TERM first: a launcher that is killed leaves its ranks behind."""
+    """End the launcher, by TERM first: a launcher that is killed leaves its ranks behind."""
     process.terminate()
     try:
         process.communicate(timeout=30)
@@ -38,7 +38,7 @@ def end(process: subprocess.Popen) -> None:
 
 
 def launch(python: Path, launcher: list[str], program: list[str], timeout: float) -> dict:
-    """The line that the server of a launch printed, and when the launch began."""
+    """Launch; return the line that the server printed, and when the launch began."""
     command = [*launcher, str(python), *program]
     name = " ".join(word for word in command if not word.startswith("{"))
     began = time.time()

@@ -19,11 +19,11 @@ from fedmpi.run.config import Config
 
 Shard = tuple[Tensor, Tensor]
 Order = Callable[[int], np.ndarray]
-"""The order in which a client, by its number, goes through its rows."""
+"""Function of a client's number: the order in which this client goes through its rows."""
 
 
 def shards(config: Config) -> tuple[Prepared, list[Shard]]:
-    """The rows and targets of every client, as fedmpi.train deals them."""
+    """Rows and targets of every client, as fedmpi.train allocates them."""
     dataset = datasets.find(config.dataset)
     prepared = prepare(dataset, Path(config.data_dir), options_from(config))
     groups = np.asarray(prepared.array("train_group"))
@@ -46,9 +46,9 @@ def shards(config: Config) -> tuple[Prepared, list[Shard]]:
 
 
 class PlainLoop:
-    """FedAvg as a tutorial has it: client after client, an optimizer, a sum for each tensor.
+    """FedAvg as in a tutorial: client after client, an optimizer, a sum for each tensor.
 
-    Batches are views of the rows, which costs less than a DataLoader. Without a batch size, a
+    Batches are views of the rows, which cost less than a DataLoader. Without a batch size, a
     client takes one step on all its rows.
     """
 
@@ -61,7 +61,7 @@ class PlainLoop:
         self.total = sum(len(y) for _, y in clients)
 
     def round(self, order: Order | None = None) -> None:
-        """One round; the batches are as the rows lie, unless there is an order."""
+        """Do one round; batches are consecutive rows, unless `order` is given."""
         start = [p.detach().clone() for p in self.parameters]
         sums = [torch.zeros_like(p) for p in start]
         for k, (x, y) in enumerate(self.clients):
@@ -89,14 +89,14 @@ class PlainLoop:
 
 
 class PieceLoop(PlainLoop):
-    """One step on all rows of all clients: passes over pieces of `batch` rows, whoever has them."""
+    """One step on all rows of all clients, in micro-batches of `batch` rows across clients."""
 
     def __init__(self, module: nn.Module, clients: list[Shard], loss: str, lr: float, batch: int):
         rows = [torch.cat(part) for part in zip(*clients, strict=True)]
         super().__init__(module, [(rows[0], rows[1])], loss, lr, batch)
 
     def round(self, order: Order | None = None) -> None:
-        """One step of theta."""
+        """Do one step of theta."""
         (x, y), size = self.clients[0], self.batch
         self.optimizer.zero_grad()
         for xs, ys in zip(x.split(size), y.split(size), strict=True):

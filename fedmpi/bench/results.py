@@ -1,4 +1,4 @@
-"""What fedmpi.bench leaves: a table of ratios as CSV and Markdown, and a figure."""
+"""Results of fedmpi.bench: a table of ratios as CSV and Markdown, and a figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLOURS = {"epoch": "#e0a458", "step": "#1f6f8b"}  # as in the README's picture
 
 @dataclass
 class Row:
-    """One measurement against its base: the median of the repeats' ratios, and their range."""
+    """One measurement against its base: the median and the range of the repeats' ratios."""
 
     part: str
     task: str
@@ -24,16 +24,17 @@ class Row:
     lowest: float
     highest: float
     cpu_ratio: float | None
-    """Of the CPU seconds of all ranks together; a busy machine changes it little."""
+    """Ratio of the CPU seconds of all ranks together, which a busy machine changes little."""
     value: float
     base: float
-    """Medians: seconds a round, seconds to the first round, or MB."""
+    """Median of the base, as `value` is of the measurement: seconds a round, seconds to the first
+    round, or MB."""
     repeats: int
     load: float
     note: str = ""
 
     def cells(self) -> list[str]:
-        """As the Markdown table has it."""
+        """Cells of the row in the Markdown table."""
         cpu = "" if self.cpu_ratio is None else f"{self.cpu_ratio:.2f}"
         spread = f"{self.lowest:.2f}–{self.highest:.2f}"
         numbers = [f"{self.ratio:.2f}", spread, cpu, f"{self.value:.3g}", f"{self.base:.3g}"]
@@ -41,7 +42,7 @@ class Row:
         return [self.what, task, self.mpi, *numbers, f"{self.load:.1f}", self.note]
 
     def line(self) -> str:
-        """As the screen has it."""
+        """Line of the row on the screen."""
         return "  ".join(cell for cell in self.cells() if cell)
 
 
@@ -49,7 +50,7 @@ HEAD = ("", "task", "MPI", "ratio", "range", "CPU", "measured", "base", "load", 
 
 
 def write(folder: Path, head: list[str], rows: list[Row]) -> None:
-    """bench.csv and bench.md."""
+    """Write bench.csv and bench.md."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "bench.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, [f.name for f in dataclasses.fields(Row)])
@@ -61,12 +62,12 @@ def write(folder: Path, head: list[str], rows: list[Row]) -> None:
 
 
 def markdown(cells) -> str:
-    """A line of a table."""
+    """Line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
 def draw(path: Path, rows: list[Row]) -> bool:
-    """Ratios to the plain loop as bars; False without matplotlib, or without such rows."""
+    """Draw ratios to the plain loop as bars; False without matplotlib, or without such rows."""
     rows = [row for row in rows if row.part in ("floor", "rounds", "peers")]
     try:
         import matplotlib

@@ -1,9 +1,10 @@
-"""On the ranks of a launch: time the rounds of two contestants in turn, so that noise hits both.
+"""Time the rounds of two contestants in turn, on the ranks of a launch, so that noise hits both.
 
     mpirun -n 3 python -m fedmpi.bench.rounds '{"kind": "rounds", "repeats": 5, "block": 4, ...}'
 
-The contestants are built in the same processes and take blocks of rounds in turn: first one, then
-the other, first one again. A repeat's ratio is that of the second to the mean of its neighbours.
+The contestants are built in the same processes and take blocks of rounds in turn: the first, the
+second, the first again. A repeat's ratio is the time of the second contestant's block over the mean
+of the two blocks of the first contestant before and after.
 The server prints one line of JSON. `fedmpi.bench` writes the argument and reads the line.
 """
 
@@ -36,14 +37,14 @@ PIECES = (256, 512, 1024, 2048, 4096)
 
 
 class Contestant(ABC):
-    """Rounds that can be timed. Every rank has it; it may have nothing to do."""
+    """Rounds that can be timed. Every rank has an instance, which may have nothing to do."""
 
     done = 0
     batches = 1
-    """In a round; known to the server."""
+    """Number of batches in a round; right on the server alone."""
 
     def rounds(self, number: int) -> None:
-        """Do the next `number` of rounds."""
+        """Do the next `number` rounds."""
         for t in range(self.done + 1, self.done + number + 1):
             self.round(t)
         self.done += number
@@ -57,7 +58,7 @@ class Contestant(ABC):
         """The model as one vector, on the server."""
 
     def end(self) -> None:  # noqa: B027
-        """There are no more rounds."""
+        """Finish what is under way, after the last round."""
 
 
 class Federation(Contestant):
@@ -78,12 +79,12 @@ class Federation(Contestant):
             self.batches = int(-(-sizes // config.batch_size).sum())
         self.training.begin_rounds()
         self.split: list[tuple[float, float, float]] = []
-        """Of each round: its seconds on this rank, those it computed, CPU seconds that took."""
+        """Seconds of each round on this rank: in all, computing, and CPU seconds computing."""
         self.cpu, self.compute = 0.0, self.training.method.client_round
         self.training.method.client_round = self.client_round  # type: ignore[method-assign]
 
     def client_round(self, clients: Clients, now: Round) -> None:
-        """The method's own, with a clock that other processes do not move."""
+        """Do the method's client_round, timed by a clock that other processes do not move."""
         began = time.process_time()
         self.compute(clients, now)
         self.cpu = time.process_time() - began
@@ -100,11 +101,11 @@ class Federation(Contestant):
         model = self.training.model
         if not self.training.server:
             return None
-        named = model.state_dict(model.theta)  # theta itself may have a layer lying across
+        named = model.state_dict(model.theta)  # theta itself may hold a layer transposed
         return np.concatenate([tensor.numpy().reshape(-1) for tensor in named.values()])
 
     def end(self) -> None:
-        self.training.exchange.receive_weights()  # those that nobody uses; MPI wants them fetched
+        self.training.exchange.receive_weights()  # nobody uses these, but MPI wants them fetched
 
 
 class Plain(Contestant):
@@ -122,7 +123,7 @@ class Plain(Contestant):
 
         config = resolve(options, 1, one_process=True)
         prepared, clients = shards(config)
-        if share:  # every rank its clients, as the client ranks of a run have them
+        if share:  # every rank has its own clients, as the client ranks of a run do
             hosted = assign_clients(np.array([len(y) for _, y in clients]), ranks.size)
             clients = [clients[k] for k in hosted[ranks.rank]]
         module = models.build(
@@ -140,7 +141,7 @@ class Plain(Contestant):
             self.order = lambda k: batch_order(sizes[k], config.seed, k, self.done + 1, 0)
 
     def check_rounds(self, number: int) -> None:
-        """Rounds in fedmpi's own order of rows, which must end at fedmpi's theta."""
+        """Do rounds in fedmpi's own order of rows, which must end at fedmpi's theta."""
         for _ in range(number if self.works else 0):
             self.loop.round(self.order)
             self.done += 1
@@ -154,7 +155,7 @@ class Plain(Contestant):
 
 
 class quiet:
-    """What a job prints at its start goes nowhere: stdout is for the result."""
+    """Context that drops what a job prints at its start: stdout is for the result."""
 
     def __enter__(self) -> None:
         self.kept, sys.stdout = sys.stdout, open(os.devnull, "w")
@@ -165,7 +166,7 @@ class quiet:
 
 
 def seconds_of(work: Callable[[], None]) -> float:
-    """The shortest of three times; of the CPU, for a neighbour must not choose."""
+    """Shortest of three CPU times of `work`: CPU time, so that a busy machine does not choose."""
     times = []
     for _ in range(3):
         began = time.process_time()
@@ -175,11 +176,11 @@ def seconds_of(work: Callable[[], None]) -> float:
 
 
 def shares(splits: list[list[tuple[float, float, float]]]) -> dict:
-    """From the splits of the client ranks: how evenly they work, and what the messages take.
+    """Compute from the ranks' splits how evenly the client ranks work, and the messages' share.
 
-    `uneven` is by how much the CPU time of the busiest, in its median round, exceeds that of the
-    least busy one.
-    `exchange` is what is left of the rounds when the slowest rank of each has computed.
+    `uneven` is by how much the CPU time of the busiest rank, in the median round, exceeds that of
+    the least busy rank. `exchange` is the share of the rounds' time that is left after the slowest
+    rank of each round has computed.
     """
     table = np.array(splits)  # ranks × rounds × (seconds, computing, CPU)
     cpu = np.median(table[:, :, 2], axis=1)
@@ -188,7 +189,7 @@ def shares(splits: list[list[tuple[float, float, float]]]) -> dict:
 
 
 def sleep_until_all_are_here(ranks: Ranks) -> None:
-    """A barrier for ranks that wait long: 40 that look every millisecond would take a core."""
+    """Wait at a barrier for long: 40 ranks that test every millisecond would take a core."""
     request = ranks.comm.Ibarrier()
     while not request.Test():
         time.sleep(SLEEP)
@@ -196,7 +197,7 @@ def sleep_until_all_are_here(ranks: Ranks) -> None:
 
 
 def timed(ranks: Ranks, work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds on the server's clock, and CPU seconds of all ranks together."""
+    """Do `work`; return seconds on this rank's clock, and CPU seconds of all ranks together."""
     sleep_until_all_are_here(ranks)
     began, cpu = time.perf_counter(), time.process_time()
     work()
@@ -206,7 +207,7 @@ def timed(ranks: Ranks, work: Callable[[], None]) -> tuple[float, float]:
 
 
 def compete(ranks: Ranks, first: Contestant, second: Contestant, repeats: int, block: int) -> dict:
-    """Blocks in turn; on the server, seconds and CPU seconds a round and the ratios of repeats."""
+    """Time blocks in turn; return the repeats' ratios, and seconds and CPU seconds a round."""
     times: list[tuple[float, float]] = []
     turns = [first, *itertools.chain.from_iterable([(second, first)] * repeats)]
     for who in turns:
@@ -225,7 +226,7 @@ def compete(ranks: Ranks, first: Contestant, second: Contestant, repeats: int, b
 
 
 def contestants(ranks: Ranks, job: dict, folder: str) -> tuple[Contestant, Contestant]:
-    """The first is what the second is measured against."""
+    """Build both contestants; the second is measured against the first."""
     if job["kind"] == "floor":
         return Plain(ranks, job["first"]), Plain(ranks, job["second"], share=True)
     second = Federation(ranks, job["second"], f"{folder}/second")
@@ -235,7 +236,7 @@ def contestants(ranks: Ranks, job: dict, folder: str) -> tuple[Contestant, Conte
 
 
 def warm_up(ranks: Ranks, first: Contestant, second: Contestant) -> dict:
-    """Two rounds each; the plain loop and fedmpi must end at the same theta."""
+    """Do two rounds of each; return how far fedmpi's theta is from the plain loop's."""
     timed(ranks, lambda: first.check_rounds(2) if isinstance(first, Plain) else first.rounds(2))
     second.rounds(2)
     ours, theirs = second.theta(), first.theta()
@@ -247,7 +248,7 @@ def warm_up(ranks: Ranks, first: Contestant, second: Contestant) -> dict:
 def main() -> int:
     job = json.loads(sys.argv[1])
     world = Ranks(MPI.COMM_WORLD, stall_timeout=float("inf"))
-    os.environ["OMP_NUM_THREADS"] = "1"  # before torch: the plain loop is that of one thread
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch: the plain loop runs in one thread
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +257,7 @@ def main() -> int:
         result = warm_up(world, first, second)
         result |= compete(world, first, second, job["repeats"], job["block"])
         if isinstance(second, Federation):
-            splits = world.gather(second.split[2:])  # without those that warmed it up
+            splits = world.gather(second.split[2:])  # without the two rounds of the warm-up
             result |= shares([splits[rank] for rank in world.client_ranks]) if splits else {}
         first.end()
         second.end()
