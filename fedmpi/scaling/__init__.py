@@ -1,1 +1,1 @@
-"""How the time of a round grows with ranks, rows, clients, models: `python -m fedmpi.scaling`."""
+"""Growth of a round's time with ranks, rows, clients, models: `python -m fedmpi.scaling`."""

@@ -1,4 +1,4 @@
-"""How the time of a round grows with ranks, rows, clients, models and groups.
+"""Measure how the time of a round grows with ranks, rows, clients, models and groups.
 
     python -m fedmpi.scaling                        # all studies, on this machine
     python -m fedmpi.scaling --quick                # few points, in minutes
@@ -13,11 +13,11 @@
     groups    the same rows in 2 to 128 groups
     reduce    flat and hierarchical sums, on the ranks of `strong`
 
-It starts the ranks itself: with srun within a Slurm allocation, else with this Python's mpirun.
---ranks counts client ranks; a launch has a server beside them, but for 1, which is one process.
-Each has one thread. A point that is in DIR/scaling.csv is not measured again, so a measurement that
-was ended goes on where it was. In DIR (runs/scaling): scaling.csv, scaling.md with the tables, the
-fitted model and its prediction, and with matplotlib scaling.png and scaling.svg.
+The command starts the ranks itself: with srun within a Slurm allocation, else with this Python's
+mpirun. --ranks counts client ranks; a launch has a server beside them, except for 1, which is one
+process. Each rank has one thread. A point that is in DIR/scaling.csv is not measured again, so a
+measurement that was ended goes on where it was. In DIR (runs/scaling): scaling.csv, scaling.md with
+the tables, the fitted model and its prediction, and with matplotlib scaling.png and scaling.svg.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ DEFAULTS = {
     "repeats": (5, 2),
     "seconds": (3.0, 0.5),
 }
-"""And those of --quick."""
+"""Defaults of the options, and those with --quick."""
 
 
 def options() -> argparse.ArgumentParser:
-    """The options of fedmpi.scaling."""
+    """Parser of the options of fedmpi.scaling."""
     p = Parser(
         prog="python -m fedmpi.scaling",
         description=__doc__,
@@ -93,7 +93,7 @@ def options() -> argparse.ArgumentParser:
 def read_command_line(
     arguments: list[str], environment: Mapping[str, str] = os.environ
 ) -> argparse.Namespace:
-    """The options, with the defaults that depend on others, or a UserError."""
+    """Parse the options, and fill in the defaults that depend on others; or raise a UserError."""
     a = options().parse_args(arguments)
     for name, (usual, quick) in DEFAULTS.items():
         if getattr(a, name) is None:
@@ -129,7 +129,7 @@ def read_command_line(
 
 
 def launcher(given: str | None, in_slurm: bool, vendor: str) -> list[str]:
-    """What starts ranks, before -n."""
+    """Command that starts ranks, up to -n."""
     if given:
         return shlex.split(given)
     if in_slurm:
@@ -139,7 +139,7 @@ def launcher(given: str | None, in_slurm: bool, vendor: str) -> list[str]:
 
 
 def library() -> tuple[str, str]:
-    """The MPI that the ranks will load, and its vendor; without starting it here."""
+    """Version and vendor of the MPI that the ranks will load, without starting this MPI here."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -153,7 +153,7 @@ def library() -> tuple[str, str]:
 
 
 def measure(a: argparse.Namespace, point: Point) -> list[Row]:
-    """Launch a point."""
+    """Launch a point; return a row for each repeat."""
     if point.study == "groups":
         make_groups(groups_file(a, int(point.x)), int(point.x), a.group_rows)
     job = {"options": point.options, "repeats": a.repeats, "seconds": a.seconds}
@@ -177,7 +177,7 @@ def measure(a: argparse.Namespace, point: Point) -> list[Row]:
 
 
 def measure_all(a: argparse.Namespace) -> tuple[list[Row], int]:
-    """All points that are missing from the table; its rows, and how many launches failed."""
+    """Measure all points that the table lacks; return its rows, and how many launches failed."""
     rows, failed = read(a.output / "scaling.csv"), 0
     done = {(row.study, *row.key) for row in rows}
     for point in points(a):
@@ -198,7 +198,10 @@ def measure_all(a: argparse.Namespace) -> tuple[list[Row], int]:
 
 
 def to_show(a: argparse.Namespace, rows: list[Row]) -> list[Row]:
-    """What was asked for now, and all of the studies that were not; the file may have more."""
+    """Rows of the points asked for now, and all rows of the studies not asked for now.
+
+    The file may have more points of a study than were asked for.
+    """
     wanted = {(point.study, *point.key) for point in points(a)}
     return [
         row

@@ -1,4 +1,4 @@
-"""The figure: time with its ideal, efficiency, and where the time goes."""
+"""The figure: measured and ideal time, efficiency, and where the time goes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IDEAL = "#555555"
 
 
 def draw(folder: Path, rows: list[Row], note: str) -> bool:
-    """scaling.png and scaling.svg; False without matplotlib."""
+    """Draw scaling.png and scaling.svg; False without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -98,7 +98,7 @@ def _shares(axes, points: list[Measured]) -> None:
 
 
 def _growth(axes, studies: dict[str, list[Measured]]) -> None:
-    """Time over that of the first point: ideally 1."""
+    """Draw the time over that of the first point: ideally 1."""
     for (name, points), colour in zip(studies.items(), COLOURS.values(), strict=False):
         if points:
             x = [float(point.row.x) for point in points]
@@ -123,7 +123,7 @@ def _models(axes, points: list[Measured]) -> None:
 
 
 def _stack(axes, points: list[Measured]) -> None:
-    """Shares as bars that add up to the round."""
+    """Draw shares as bars that add up to the round."""
     bottom = [0.0] * len(points)
     for part, colour in COLOURS.items():
         height = [point.share(part) for point in points]

@@ -1,13 +1,13 @@
-"""A model of the time of a round, fitted to what was measured, and what it predicts.
+"""Model of the time of a round, fitted to the measurements, and the model's predictions.
 
     seconds =   gamma × rows / min(client ranks, cores)
               + crowd × (alpha × ⌈log2 ranks⌉ + beta × 2 bytes (ranks − 1) / ranks)
               + alpha' × ⌈log2 hosts⌉ + beta' × 2 bytes (hosts − 1) / hosts
 
 gamma is the computation of a row, one for each model; alpha the latency of a stage of the exchange;
-beta the time of a byte of theta. `ranks` of the second line are those of one host, whose cores they
-share: crowd = ranks / cores, at least 1. The third line is the network's, and can be fitted only
-where several hosts were measured.
+beta the time of a byte of theta. `ranks` of the second line are the ranks of one host, and share
+this host's cores: crowd = ranks / cores, at least 1. The third line is the network's, and can be
+fitted only where several hosts were measured.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ WITHIN, BETWEEN = ("alpha", "beta"), ("alpha'", "beta'")
 
 @dataclass(frozen=True)
 class Layout:
-    """What the model knows of a launch."""
+    """Input of the model: the numbers of a launch."""
 
     rows: float
     client_ranks: int
     ranks: int
     hosts: int
     cores: int
-    """Of all hosts together."""
+    """Number of cores of all hosts together."""
     bytes: int
     parameters: int
 
     def terms(self) -> dict[str, float]:
-        """What each of the model's constants is multiplied by."""
+        """Factors that the model's constants are multiplied by, by name of the constant."""
         here, cores = math.ceil(self.ranks / self.hosts), max(1, self.cores // self.hosts)
         crowd = max(1.0, here / cores)
         return {
@@ -50,35 +50,35 @@ class Layout:
 
 
 def gamma(parameters: int) -> str:
-    """The name of a model's constant."""
+    """Name of the constant gamma of a network with so many parameters."""
     return f"gamma {parameters:,}"
 
 
 def layout_of(point: Measured) -> Layout:
-    """As it was measured."""
+    """Layout of a measured point."""
     r = point.row
     return Layout(r.rows, r.client_ranks, r.ranks, r.hosts, r.cores, r.bytes, r.parameters)
 
 
 @dataclass
 class Fit:
-    """The constants, in seconds, and how far the model is from what was measured."""
+    """The constants, in seconds, and the model's errors at the measured points."""
 
     constants: dict[str, float]
     errors: list[float]
-    """Relative, of each point."""
+    """Relative error at each point."""
 
     def seconds(self, layout: Layout, network: dict[str, float] | None = None) -> float:
-        """Of a round; `network` stands in for alpha' and beta' where these were not fitted."""
+        """Seconds of a round; `network` has alpha' and beta' where these were not fitted."""
         constants = (network or {}) | self.constants
         return sum(constants[name] * times for name, times in layout.terms().items() if times)
 
 
 def fit(layouts: list[Layout], seconds: list[float]) -> Fit | None:
-    """Non-negative least squares of the relative errors; None without enough points.
+    """Fit by non-negative least squares of the relative errors; None without enough points.
 
-    The constants of the exchange are few, so all subsets of them are tried, and the best taken
-    that has nothing below 0.
+    The constants of the exchange are few, so all subsets of these constants are tried, and the best
+    fit is taken in which no constant is below 0.
     """
     table = [layout.terms() for layout in layouts]
     names = list(dict.fromkeys(name for terms in table for name in terms))
@@ -105,7 +105,7 @@ def fit(layouts: list[Layout], seconds: list[float]) -> Fit | None:
 
 @dataclass
 class Cluster:
-    """Nodes that are alike, every core with a client rank."""
+    """Cluster of nodes that are alike, with a client rank on every core."""
 
     node_cores: int
     latency: float
@@ -124,7 +124,7 @@ class Cluster:
 
 @dataclass
 class Prediction:
-    """Of a round on so many nodes; nobody measured it."""
+    """Predicted, not measured, seconds of a round on so many nodes."""
 
     nodes: int
     strong: float
@@ -136,7 +136,10 @@ class Prediction:
 def predict(
     found: Fit, base: Measured, cluster: Cluster, most: int, rows_per_rank: int
 ) -> list[Prediction]:
-    """For 1, 2, 4, ... nodes: the rows of `base` on all of them, and so many for each rank."""
+    """Predict for 1, 2, 4, ... nodes: strong, with the rows of `base`, and weak.
+
+    Strong spreads the rows of `base` over all nodes; weak has `rows_per_rank` on each rank.
+    """
     predictions: list[Prediction] = []
     r = base.row
     nodes = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]

@@ -1,4 +1,4 @@
-"""On the ranks of a launch: time the rounds of one point of a study.
+"""Time the rounds of one point of a study, on the ranks of a launch.
 
     mpirun -n 3 python -m fedmpi.scaling.measure '{"options": [...], "repeats": 3, "seconds": 2}'
 
@@ -20,13 +20,13 @@ from fedmpi.mpi.ranks import Ranks
 from fedmpi.mpi.start import run
 
 WARM_UP, MOST = 2, 200
-"""Rounds: before the measurement, and of one repeat at most."""
+"""Number of rounds before the measurement, and of one repeat at most."""
 
 
 def main() -> int:
     job = json.loads(sys.argv[1])
     world = Ranks(MPI.COMM_WORLD, stall_timeout=float("inf"))
-    os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a core is a rank's, or several ranks'
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch: one rank or several share a core
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -54,10 +54,10 @@ def main() -> int:
 
 
 def measure(world: Ranks, federation: Federation, repeats: int, seconds: float) -> list[dict]:
-    """Of every repeat the seconds of a round, and how they are split; on the server.
+    """Measure the seconds of a round in every repeat, and their split; on the server.
 
-    As in history.csv: `compute` is the mean of the client ranks, `wait` what the slowest takes
-    more, `exchange` all the rest.
+    As in history.csv: `compute` is the mean of the client ranks, `wait` is how much longer the
+    slowest client rank takes, `exchange` is all the rest.
     """
     warm, _ = timed(world, lambda: federation.rounds(WARM_UP))
     block = world.bcast(max(1, min(MOST, math.ceil(seconds * WARM_UP / warm))))

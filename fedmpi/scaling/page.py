@@ -1,4 +1,4 @@
-"""scaling.md: the tables, the fitted model, and what it predicts."""
+"""The page scaling.md: the tables, the fitted model, and the model's predictions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNITS = {
 
 
 def page(head: str, rows: list[Row], cluster: Cluster, nodes: int, rows_per_rank: int) -> str:
-    """The whole file."""
+    """Text of the whole file."""
     text = ["# Scaling", "", head, "", *tables(rows)]
-    # But for those of `reduce`: half of them are of the kind of sum that a run would not take.
+    # Without the points of `reduce`: half of these have the kind of sum that a run would not take.
     every = medians([row for row in rows if row.study != "reduce"])
     found = fit([layout_of(point) for point in every], [point.row.seconds for point in every])
     text += ["## The model", ""]

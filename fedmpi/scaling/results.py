@@ -1,4 +1,4 @@
-"""What was measured, as a CSV file that grows point by point, and as tables in Markdown."""
+"""Measurements, as a CSV file that grows point by point, and as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Row:
     wait: float
     cpu: float
     load: float
-    """Of the machine, a minute's mean when the launch began: what else it had to do."""
+    """Load of the machine, a minute's mean when the launch began: the machine's other work."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -48,12 +48,12 @@ class Row:
 
     @property
     def work(self) -> float:
-        """Rows for each core that can work on them: in an ideal world, the time."""
+        """Rows for each core that a client rank uses; ideally, the time is proportional to it."""
         return self.rows / min(self.client_ranks, self.cores)
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of an earlier measurement; none if there was none."""
+    """Read the rows of an earlier measurement; an empty list if there was none."""
     if not path.exists():
         return []
     kinds = {"int": int, "float": float, "str": str}
@@ -71,7 +71,7 @@ def read(path: Path) -> list[Row]:
 
 
 def write(path: Path, rows: list[Row]) -> None:
-    """All rows, in a file that appears whole."""
+    """Write all rows, to a file that appears whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,25 +86,25 @@ def write(path: Path, rows: list[Row]) -> None:
 
 @dataclass
 class Measured:
-    """One point: the medians of its repeats, and what they are compared with."""
+    """One point: the medians of the repeats, and the ideal time to compare with."""
 
     row: Row
     lowest: float
     highest: float
     ideal: float | None = None
-    """Seconds, if time followed the rows that a core has; None where nothing says so."""
+    """Seconds if the time were proportional to the rows of a core; None where not defined."""
 
     @property
     def efficiency(self) -> float | None:
         return self.ideal / self.row.seconds if self.ideal else None
 
     def share(self, part: str) -> float:
-        """Of the round's time: compute, exchange or wait."""
+        """Share of the round's time in a part: compute, exchange or wait."""
         return getattr(self.row, part) / self.row.seconds
 
 
 def medians(rows: list[Row], study: str | None = None) -> list[Measured]:
-    """The points, of one study or of all, each launch once; from the smallest."""
+    """Points of one study or of all studies, each launch once, from the smallest."""
     by_point: dict[tuple, list[Row]] = {}
     for row in rows:
         if study in (None, row.study):
@@ -125,7 +125,7 @@ def medians(rows: list[Row], study: str | None = None) -> list[Measured]:
 
 
 def _order(row: Row) -> tuple:
-    """Of a study's points: by what is varied, whenever it was measured."""
+    """Sort key of a study's points: by what is varied, whenever the point was measured."""
     varied = int(row.x) if row.study in ("clients", "groups") else row.parameters
     return varied, row.client_ranks
 
@@ -137,7 +137,7 @@ HEAD = (
 
 
 def cells(point: Measured) -> list[str]:
-    """A line of a study's table."""
+    """Cells of a line of a study's table."""
     row = point.row
     ideal = f"{point.ideal:.4g}" if point.ideal else ""
     efficiency = f"{point.efficiency:.2f}" if point.efficiency else ""
@@ -148,12 +148,12 @@ def cells(point: Measured) -> list[str]:
 
 
 def markdown(head: tuple[str, ...], lines: list[list[str]]) -> list[str]:
-    """A table."""
+    """Lines of a Markdown table."""
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
 
 
 def tables(rows: list[Row]) -> list[str]:
-    """A table for each study."""
+    """Lines of a table for each study."""
     text: list[str] = []
     for study, what in STUDIES.items():
         if points := medians(rows, study):

@@ -1,4 +1,4 @@
-"""What is measured: the points of each study, and the data that are made for them."""
+"""The studies: the points of each, and the data that are generated for the points."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Point:
 
     study: str
     x: str
-    """What the study varies, at this point."""
+    """Value at this point of what the study varies."""
     ranks: int
-    """Of the launch: the server and the client ranks, or one process."""
+    """Number of ranks of the launch: the server and the client ranks, or one process."""
     options: tuple[str, ...]
 
     @property
     def key(self) -> tuple[str, str]:
-        """By which a finished point is known again: the same launch, whichever study wants it."""
+        """Key by which a finished point is recognised: equal for equal launches of any study."""
         return str(self.ranks), " ".join(self.options)
 
 
 def of_clients(client_ranks: int) -> int:
-    """The ranks of a launch: a server beside the client ranks, but for one process alone."""
+    """Number of ranks of a launch: the client ranks and a server, except for one process alone."""
     return client_ranks + SERVER if client_ranks > 1 else 1
 
 
 def points(a: argparse.Namespace) -> list[Point]:
-    """All points that were asked for, each once."""
+    """Make all points that were asked for, each once."""
     found: dict[tuple, Point] = {}
     for study in a.studies:
         for point in MAKERS[study](a):
@@ -68,7 +68,7 @@ def _weak(a: argparse.Namespace) -> list[Point]:
 
 
 def _few(a: argparse.Namespace) -> int:
-    """The ranks on which something else than ranks is varied: two clients' and the server's."""
+    """Number of ranks where something else than ranks is varied: two client ranks, a server."""
     return of_clients(min(2, max(a.ranks)))
 
 
@@ -109,7 +109,7 @@ def _reduce(a: argparse.Namespace) -> list[Point]:
 
 
 def _data_dir(a: argparse.Namespace) -> tuple[str, ...]:
-    """Where the user has the data, for points of other data than the user's."""
+    """Option with the user's data folder, for points of other data than the user's."""
     if "--data-dir" not in a.train:
         return ()
     return tuple(a.train[a.train.index("--data-dir") :][:2])
@@ -126,12 +126,12 @@ MAKERS = {
 
 
 def groups_file(a: argparse.Namespace, groups: int) -> Path:
-    """The made table of the study of groups."""
+    """Path of the generated table of the study of groups."""
     return a.output / f"groups-{groups}-{a.group_rows}.csv"
 
 
 def make_groups(path: Path, groups: int, rows: int) -> None:
-    """A table of random numbers in so many groups; the same whenever it is made."""
+    """Write a table of random numbers in so many groups; the same numbers every time."""
     draw = random.Random(groups)
     names = ",".join(f"u{i}" for i in range(FEATURES))
     lines = [f"{names},g,y"]
