@@ -1,9 +1,9 @@
-"""What AFL and FedMinMax must end with on synthetic data, by solving their games without training.
+"""Solve the games of AFL and FedMinMax on synthetic data without training: where runs must end.
 
-All that x says there is its sign. So a model is two numbers h, and the Brier risk of any set of
-rows is a quadratic of h: the smallest worst risk, over clients for AFL and over groups for
-FedMinMax, is a small convex problem. Its solution has a test risk by group that a run can be held
-against, and shows how it depends on the rows that a client has:
+All that x says in these data is its sign. So a model is two numbers h, and the Brier risk of any
+set of rows is a quadratic of h: the smallest worst risk, over clients for AFL and over groups for
+FedMinMax, is a small convex problem. A run can be compared with the test risk by group of the
+problem's solution; the table shows how this risk depends on the rows that a client has:
 
     python benchmarks/afl_game.py --rows 10000 40000 200000 2000000
 """
@@ -19,7 +19,7 @@ from fedmpi.data.partition import partition
 
 
 def minimax(x: np.ndarray, y: np.ndarray, player: np.ndarray) -> np.ndarray:
-    """h that makes the largest risk among the players smallest; `player` of each row."""
+    """Numbers h that minimise the largest risk among the players; `player` is of each row."""
     side = (x[:, 0] > 0).astype(int)
     rows, ones = (np.zeros((player.max() + 1, 2)) for _ in range(2))
     np.add.at(rows, (player, side), 1)
@@ -50,7 +50,7 @@ def minimax(x: np.ndarray, y: np.ndarray, player: np.ndarray) -> np.ndarray:
 
 
 def test_risks(h: np.ndarray) -> list[float]:
-    """By group, expected: each side of 0 has half of the rows."""
+    """Expected test risk by group: each side of 0 has half of the rows."""
     return [float(np.sum(h**2 - 2 * h * u + u)) for u in U]
 
 

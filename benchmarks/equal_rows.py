@@ -1,11 +1,11 @@
-"""Rows that are equal computed once, or each by itself: what does it save?
+"""Measure what is saved by computing equal rows once instead of each by itself.
 
     python benchmarks/equal_rows.py data/prepared/adult [...] [--ranks 1 2 8 40] [--repeats 5]
 
-A full-batch step on the training rows of a rank, if they are dealt at random (ESG) to so many
-ranks: the fewer ranks, the more rows are equal to one of the same rank. One process, one thread,
-CPU time; the two kinds take turns, the best of each counts. Beside it, what it took to find them,
-in steps.
+A full-batch step on the training rows of a rank, if the rows are allocated at random (ESG) to so
+many ranks: the fewer ranks, the more rows are equal to another row of the same rank. One process,
+one thread, CPU time; the two kinds of step take turns, the best time of each kind counts. The last
+column is the time to find the equal rows, in steps.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Passes of the CNN over images: as the paper lists its layers, and as fedmpi orders them.
+"""Time passes of the CNN over images: layers as the paper lists them, and as fedmpi orders them.
 
     python benchmarks/images.py [--rows 32 64 128 256 512 1024] [--repeats 9]
 
-FashionMNIST's shape, random bytes, one process, one thread. All take turns, and CPU seconds are
-counted, not those of the clock: a busy machine then changes the ratios little.
+FashionMNIST's shape, random bytes, one process, one thread. All forms take turns, and CPU seconds
+are counted, not those of the clock: a busy machine then changes the ratios little.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from fedmpi.models.losses import brier
 SHAPE, CLASSES = (1, 28, 28), 10
 SCALE = {"mean": [72.94], "std": [90.02]}
 LISTED = 128
-"""Rows of a pass of the layers as listed."""
+"""Number of rows of a pass through the layers as listed."""
 
 
 def as_listed() -> nn.Module:
-    """ReLU, then max-pool, on images whose channels lie one after the other."""
+    """Network with ReLU, then max-pool, on images stored channel after channel."""
     first, second = CHANNELS
     return nn.Sequential(
         *(nn.Conv2d(1, first, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -36,7 +36,7 @@ def as_listed() -> nn.Module:
 
 
 def passes(module: nn.Module, rows: int) -> Callable[[], None]:
-    """Forward and backward over so many images, as a rank does it."""
+    """Function that does a forward and a backward pass over so many images, as a rank does."""
     model = FlatModel(module, torch.float32, torch.device("cpu"), 0, SCALE)
     x = torch.randint(0, 256, (rows, *SHAPE), dtype=torch.uint8)
     y, weights = torch.randint(0, CLASSES, (rows,)), torch.full((rows,), 1 / rows)
@@ -54,7 +54,7 @@ def main() -> None:
         module = models.build("cnn", SHAPE, CLASSES, seed=0)
         forms[f"as ordered, {rows} rows"] = passes(module, rows), rows
     cpu: dict[str, list[float]] = {name: [] for name in forms}
-    for _ in range(a.repeats + 1):  # the first one is to warm up
+    for _ in range(a.repeats + 1):  # the first repeat is to warm up
         for name, (work, rows) in forms.items():
             times = max(1, 1024 // rows)
             began = time.process_time()

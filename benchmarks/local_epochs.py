@@ -1,11 +1,11 @@
-"""Several clients on a rank, one local epoch each: a loop, or one batched program?
+"""Compare forms of one local epoch of several clients on a rank: a loop, or one batched program.
 
     python benchmarks/local_epochs.py [--clients 20] [--rows 800] [--repeats 7]
 
 The same minibatch SGD (batch 100, the MLP of Adult) for all the clients of a rank, in three forms:
 a loop over the clients on flat buffers (what fedmpi does), torch.func (stacked parameters, vmap of
-grad), and bmm (stacked parameters, autograd through batched products). All must end at the same
-parameters. One thread, as a rank has; the forms are interleaved, so that noise hits them alike.
+grad), and bmm (stacked parameters, autograd through batched products). All forms must end at the
+same parameters. One thread, as on a rank; the forms take turns, so that noise hits all alike.
 """
 
 import argparse
@@ -23,7 +23,7 @@ INPUTS, CLASSES, BATCH, LR = 91, 2, 100, 0.01
 
 
 def loop(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Client after client, on one flat vector."""
+    """Train client after client, on one flat vector."""
     model = FlatModel(module, torch.float32, torch.device("cpu"), scalars=0)
     received = model.theta.clone()
     ends = []
@@ -40,7 +40,7 @@ def loop(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def with_vmap(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """All clients at once, by torch.func."""
+    """Train all clients at once, by torch.func."""
     stacked = {n: p.detach().expand(len(x), *p.shape).clone() for n, p in module.named_parameters()}
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def with_vmap(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def with_bmm(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """All clients at once, by batched products written for this MLP."""
+    """Train all clients at once, by batched products written for this MLP."""
     w1, b1, w2, b2 = (
         p.detach().expand(len(x), *p.shape).clone().requires_grad_() for p in module.parameters()
     )

@@ -1,4 +1,4 @@
-"""The arithmetic of a rank: passes by hand, autograd's, and a plain loop's, in CPU time.
+"""Time the arithmetic of a rank: passes by hand, autograd's, and a plain loop's, in CPU time.
 
     python benchmarks/passes.py [--rows 8000] [--clients 10] [--batch 100] [--repeats 9]
     python benchmarks/passes.py --model mlp4 --inputs 1 --pieces 256 768 2048

@@ -1,9 +1,9 @@
-"""Flat and hierarchical sums in turn: a round of products, and a sum of the ranks' vectors.
+"""Time flat and hierarchical sums in turn: a round of products, and a sum of the ranks' vectors.
 
     mpirun -n 41 python benchmarks/reduction.py [--length N] [--ms 4] [--rounds 10] [--repeats 7]
 
-Every client rank multiplies matrices for some CPU milliseconds, then all ranks sum a vector. Wall
-time is over that of the flat sum; CPU time is that of all ranks, beyond the products'.
+Every client rank multiplies matrices for some CPU milliseconds, then all ranks sum a vector. The
+wall time is over that of the flat sum; the CPU time is that of all ranks, without the products.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
             seconds, used = time.perf_counter() - began, time.process_time() - used
             ranks.meet()
             used = ranks.comm.allreduce(used / a.rounds - work)
-            if repeat:  # the first one is to warm up
+            if repeat:  # the first repeat is to warm up
                 wall[kind].append(seconds / a.rounds)
                 cpu[kind].append(used)
     if ranks.is_server:

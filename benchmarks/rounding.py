@@ -1,4 +1,4 @@
-"""How far apart runs of the same configuration on different layouts end: rounding, nothing else.
+"""Print how far apart runs of one configuration end on different layouts: by rounding alone.
 
     for n in 1 3 41; do
         mpirun -n $n python -m fedmpi.train --dataset adult --setting PSG --clients 40 \

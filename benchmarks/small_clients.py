@@ -1,9 +1,9 @@
-"""Small clients trained together or one by one: up to how many rows does it pay?
+"""Measure up to how many rows it pays to train small clients together, not one by one.
 
     python benchmarks/small_clients.py [--rows 4096] [--repeats 3]
 
-Clients of 32 to 512 rows, an epoch in batches of 8, 32 and 100, of the models of perceptrons, on
-random rows. One process, one thread, CPU time. `fedmpi.models.batched_clients.FEW` is from this.
+Clients of 32 to 512 rows, an epoch in batches of 8, 32 and 100, of the perceptron models, on random
+rows. One process, one thread, CPU time. `fedmpi.models.batched_clients.FEW` is from this benchmark.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     for model, inputs in INPUTS.items():
         for batch in (8, 32, 100):
             for size in (32, 64, 128, 256, 512):
-                if size <= batch:  # one step: always together
+                if size <= batch:  # one step: such clients are always trained together
                     continue
                 sizes = np.full(max(1, a.rows // size), size)
                 x, y = torch.randn(sizes.sum(), inputs), torch.randint(0, 2, (sizes.sum(),))

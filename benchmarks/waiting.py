@@ -1,15 +1,15 @@
-"""How ranks that outnumber the cores should wait for each other: a round of products and a sum.
+"""Compare how ranks that outnumber the cores wait for each other, in rounds of products and a sum.
 
     mpirun -n 41 python benchmarks/waiting.py [--rounds 5] [--repeats 5] [--ms 4]
 
 Every rank multiplies matrices for some CPU milliseconds, then the ranks sum a vector as long as the
-model of Adult. The forms take turns. Wall time is over that of the first form; CPU time is that of
-all ranks, beyond the products'.
+model of Adult. The forms take turns. The wall time is over that of the first form; the CPU time is
+that of all ranks, without the products.
 
-    FIRST-LONGEST   Iallreduce, tested after naps that double from FIRST to LONGEST microseconds
-    two calls       Ireduce and Ibcast, naps as now
+    FIRST-LONGEST   Iallreduce, tested after sleeps that double from FIRST to LONGEST microseconds
+    two calls       Ireduce and Ibcast, sleeps as in fedmpi
     shared memory   each rank writes its vector to memory that the node shares and raises a flag,
-                    each sums a slice of all vectors, and reads the whole: no rank is in between
+                    sums a slice of all vectors, and reads the whole sum: no rank is in between
 
 MPICH's own ways: MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM=sched_reduce_scatter_allgather, and so on.
 """
@@ -25,7 +25,7 @@ LENGTH = 48_130
 
 
 class Waiter:
-    """Naps that double."""
+    """Wait by sleeps that double from `first` to `longest` seconds."""
 
     def __init__(self, first: float, longest: float) -> None:
         self.first, self.longest = first, longest
@@ -38,11 +38,11 @@ class Waiter:
 
 
 class Shared:
-    """Memory that all ranks of a node see: a vector of each, their sum, and two flags of each.
+    """Memory that all ranks of a node see: each rank's vector, the sum, and each rank's two flags.
 
-    A rank that has seen every `written` flag of a round knows that all have read the sum of the
-    round before; one that has seen every `summed` flag, that all have read its vector. So these two
-    waits suffice, and no rank waits for another to pass something on.
+    A rank that has seen every `written` flag of a round knows that all ranks have read the sum of
+    the round before; a rank that has seen every `summed` flag knows that all ranks have read its
+    vector. So these two waits suffice, and no rank waits for another to pass something on.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -65,7 +65,7 @@ class Shared:
         comm.Barrier()
 
     def raise_flag(self, flags: np.ndarray, waiter: Waiter) -> None:
-        """Tell the others, and wait until all have told."""
+        """Raise this rank's flag, and wait until all ranks have raised theirs."""
         self.window.Sync()
         flags[self.comm.rank] = self.round
         waiter.until(lambda: flags.min() >= self.round)
