@@ -7,8 +7,8 @@
 #
 #   ./launch/local.sh -n 3 --clients 40 --dataset adult --setting SSG
 #
-# If the job dies, it says which clients were lost and how to go on; --retries N goes on by itself,
-# from the last checkpoint, at most N times.
+# If the job dies, the script says which clients were lost and how to go on; --retries N makes it go
+# on by itself, from the last checkpoint, at most N times.
 #
 # With --mpi openmpi and --on-client-failure continue the run goes on without the clients of a rank
 # that dies.
@@ -39,7 +39,7 @@ while (($#)); do
         --retries) retries=$2 && shift ;;
         --retries=*) retries=${1#*=} ;;
         *)
-            # Passed on to train; these few also say what is to be fetched.
+            # All options are passed on to train; these few also say which data to fetch.
             case $1 in
                 --dataset) dataset=${2:-} ;;
                 --dataset=*) dataset=${1#*=} ;;
@@ -47,7 +47,7 @@ while (($#)); do
                 --data-dir=*) data_dir=${1#*=} ;;
                 --states) states=(--states "${2:-}") ;;
                 --states=*) states=("$1") ;;
-                # Without this Open MPI's mpirun ends the job when a rank dies.
+                # Without this flag Open MPI's mpirun ends the job when a rank dies.
                 --on-client-failure) [[ ${2:-} == continue ]] && flags=(--with-ft ulfm) ;;
                 --on-client-failure=continue) flags=(--with-ft ulfm) ;;
             esac
@@ -86,7 +86,7 @@ case $dataset in
 esac
 
 [[ $PWD -ef $fedmpi_root ]] && venv=${venv##*/}
-[[ $mpi == openmpi ]] || flags=() # train itself says that it cannot be
+[[ $mpi == openmpi ]] || flags=() # train itself says that MPICH cannot go on after a death
 job=("$venv/bin/mpirun" ${flags[@]+"${flags[@]}"} -n "$ranks" "$venv/bin/python" -m fedmpi.train "${train[@]}")
 say "running$(printf ' %q' ${mpi_environment[@]+"${mpi_environment[@]}"} "${job[@]}")"
 exec "$venv/bin/python" -m fedmpi.run.supervise --retries "$retries" -- "${job[@]}" </dev/null

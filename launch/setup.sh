@@ -4,8 +4,8 @@
 #   ./launch/setup.sh [--mpi mpich|openmpi] [EXTRA ...]
 #
 # MPICH goes into .venv, Open MPI into .venv-openmpi: both bring a `mpirun`. An EXTRA is one of
-# setup.cfg's (images, acs, report, tune, test). Run it as often as you like: only what has changed
-# is installed. PYTHON=/path/to/python chooses the Python (3.10 or newer), FEDMPI_MPI the MPI.
+# setup.cfg's (images, acs, report, tune, test). Run the script as often as you like: only what has
+# changed is installed. PYTHON=/path/to/python chooses the Python (3.10 or newer), FEDMPI_MPI the MPI.
 #
 # The other scripts source this file and call `set_up`.
 
@@ -17,15 +17,15 @@ fail() {
     exit 1
 }
 
-# usage SCRIPT: the comment at the head of a script is its help text.
+# usage SCRIPT: prints the comment at the head of a script, which is the help text.
 usage() { sed -n -e '1d' -e '/^#/!q' -e 's/^# \{0,1\}//p' -- "$1"; }
 
-# print_sum FILE: the tests' last line, from lines of PASSED FAILED SKIPPED.
+# print_sum FILE: prints the tests' last line, from lines of PASSED FAILED SKIPPED.
 print_sum() {
     awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$1"
 }
 
-# venv_of MPI: the environment's folder, or a clear line for an MPI that we do not know.
+# venv_of MPI: prints the environment's folder, or fails for an unknown MPI.
 venv_of() {
     case $1 in
         mpich) printf '%s/.venv\n' "$fedmpi_root" ;;
@@ -36,13 +36,13 @@ venv_of() {
 
 python_version() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null; }
 
-# find_python: prints a Python that can make an environment, or says why none of those found can.
+# find_python: prints a Python that can make an environment, or says why no Python found can.
 find_python() {
     local candidate version found=""
     local candidates=(python3 python3.14 python3.13 python3.12 python3.11 python3.10)
     [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
     for candidate in "${candidates[@]}"; do
-        # Running it is the only sure test: a pyenv shim may exist without its Python.
+        # To run the candidate is the only sure test: a pyenv shim may exist without its Python.
         version=$(python_version "$candidate") || continue
         if ! "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
             found+="; $candidate is $version, too old"
@@ -50,7 +50,7 @@ find_python() {
             found+="; $candidate ($version) lacks the venv or ensurepip module"
             found+=" (on Debian and Ubuntu: the package python3-venv)"
         else
-            # Not sys.executable: that may lie in the very environment that is made anew.
+            # Not sys.executable, which may lie in the very environment that is made anew.
             "$candidate" -c 'import sys; print(getattr(sys, "_base_executable", sys.executable))'
             return
         fi
@@ -59,19 +59,19 @@ find_python() {
     fail "needs Python 3.10 or newer with venv${found}. Set PYTHON=/path/to/python."
 }
 
-# stamp_for PYTHON EXTRAS: what an environment was made from. Three lines: what asks for a new
-# environment when it changes (an environment cannot be moved), what asks for an installation, and
-# the extras that are in it.
+# stamp_for PYTHON EXTRAS: prints what an environment was made from, in three lines. A change of the
+# first line asks for a new environment (an environment cannot be moved), a change of the second for
+# an installation; the third line lists the installed extras.
 stamp_for() {
     printf 'python %s in %s\n' "$(python_version "$1")" "$fedmpi_root"
     printf 'sums %s\n' "$(cat setup.cfg pyproject.toml constraints.txt | cksum)"
     printf '%s\n' "$2"
 }
 
-# union LIST...: the words of comma-separated lists as one list, each once, sorted.
+# union LIST...: joins comma-separated lists into one list, each word once, sorted.
 union() { printf '%s\n' "$@" | tr , '\n' | sed '/^$/d' | sort -u | paste -sd, -; }
 
-# pip_failed LOG: one line on what went wrong, and pip's own words.
+# pip_failed LOG: prints one line on what went wrong, and pip's own words, and exits.
 pip_failed() {
     # "from versions: none": pip saw no release at all, so it saw no registry.
     if grep -Eq 'from versions: none|NewConnectionError|ConnectTimeout|ProxyError|SSLError' "$1"; then
@@ -83,7 +83,7 @@ pip_failed() {
     exit 1
 }
 
-# check_mpi VENV MPI: mpirun and the library that mpi4py finds are those that were asked for.
+# check_mpi VENV MPI: fails unless mpirun is there and mpi4py finds the library asked for.
 check_mpi() {
     local wanted=MPICH vendor
     [[ $2 == openmpi ]] && wanted="Open MPI"
@@ -97,7 +97,7 @@ print(MPI.get_vendor()[0])' 2>&1) || fail "mpi4py finds no MPI library: ${vendor
         fail "mpi4py in $1 found $vendor where $wanted was installed; is LD_LIBRARY_PATH or MPI4PY_LIBMPI set?"
 }
 
-# is_current STAMP VENV EXTRAS: the stamp is of today's files, and has these extras.
+# is_current STAMP VENV EXTRAS: tests whether the stamp is of the current files and has the extras.
 is_current() {
     local have
     [[ -x $2/bin/python && -f $1 ]] || return 1
@@ -106,10 +106,10 @@ is_current() {
         [[ $(cat -- "$1") == "$(stamp_for "${PYTHON:-$2/bin/python}" "$have")" ]]
 }
 
-# install MPI VENV EXTRAS: runs alone (see set_up), in the root folder.
+# install MPI VENV EXTRAS: makes or updates the environment, in the root folder, under set_up's lock.
 install() {
     local venv=$2 extras=$3 stamp=$2/fedmpi-stamp log=$2/install.log python before=""
-    is_current "$stamp" "$venv" "$extras" && return # by the set-up that we waited for
+    is_current "$stamp" "$venv" "$extras" && return # the set-up that held the lock has installed it
 
     if [[ -f $stamp ]]; then
         before=$(cat -- "$stamp")
@@ -120,7 +120,7 @@ install() {
         [[ -n $before && ${before%%$'\n'*} != "$(stamp_for "$python" "" | sed -n 1p)" ]]; then
         python=$(find_python) || exit
         say "making ${venv##*/} with $python ..."
-        # Without a good stamp an environment is made anew, so an interruption is never taken as done.
+        # Without a good stamp an environment is made anew: an interrupted set-up never counts as done.
         mkdir -p -- "$venv"
         echo unfinished >"$stamp"
         find "$venv/" -mindepth 1 -maxdepth 1 ! -name fedmpi-stamp -exec rm -rf -- {} +
@@ -132,7 +132,7 @@ install() {
     echo unfinished >"$stamp"
     if ! PIP_USER=0 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
         -e ".[$extras]" -c constraints.txt >"$log" 2>&1 </dev/null; then
-        # pip that fails before it touches anything leaves the environment as good as it was.
+        # If pip fails before it touches anything, the environment is as good as it was.
         grep -q '^Installing collected packages' "$log" || printf '%s\n' "$before" >"$stamp"
         pip_failed "$log"
     fi
@@ -150,7 +150,7 @@ set_up() {
     (
         cd -- "$fedmpi_root" || exit
         is_current "$venv/fedmpi-stamp" "$venv" "$extras" && exit
-        # One lock for both environments: their editable installs write the same egg-info.
+        # One lock for both environments: the editable installs of both write the same egg-info.
         if command -v flock >/dev/null; then
             exec 9>.venv.lock
             flock -n 9 || { say "waiting for another set-up in this folder ..." && flock 9; }
@@ -159,7 +159,7 @@ set_up() {
     )
 }
 
-# use_mpi MPI: what this mpirun needs in order to run more ranks than cores, and as root.
+# use_mpi MPI: exports what this mpirun needs to run more ranks than cores, and as root.
 use_mpi() {
     mpi_environment=()
     [[ $1 == openmpi ]] || return 0

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Sets up and runs all tests but the slow ones (-m slow runs those) and those that make a cluster of
-# this machine (-m cluster; see docs/testing.md).
+# Sets up and runs all tests except the slow ones (-m slow runs those) and the ones that make a
+# cluster of this machine (-m cluster; see docs/testing.md).
 #
 #   ./launch/test.sh [options of pytest]
 #
-# Everything under MPICH, and at the same time again under Open MPI what depends on the MPI: the tests
-# marked `launch`, which start a mpirun of their own, and those marked `mpi`, which run on 3 ranks. What
-# Open MPI's say is shown when MPICH's have ended.
+# All tests run under MPICH; at the same time the tests that depend on the MPI run under Open MPI: the
+# tests marked `launch`, which start a mpirun of their own, and the tests marked `mpi`, which run on 3
+# ranks. The output of Open MPI's tests is shown when MPICH's tests have ended.
 # Options go to each pytest: ./launch/test.sh tests/methods/test_simplex.py -k floor
 #
-# The last line is the sum over all of them: N passed, N failed, N skipped
+# The last line is the sum over all tests: N passed, N failed, N skipped
 
 set -euo pipefail
 # shellcheck source=launch/setup.sh
@@ -21,7 +21,7 @@ options=()
 while (($#)); do
     case $1 in
         -h | --help) usage "$0" && exit ;;
-        # Taken out, because each leg joins it with a mark of its own.
+        # -m is taken out of the options, because each leg joins its value with a mark of its own.
         -m) (($# > 1)) || fail "-m needs a value" && marks=$2 && shift ;;
         *) options+=("$1") ;;
     esac
@@ -32,9 +32,9 @@ extras=(test images acs report)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 sums=$scratch/sums
-touch "$scratch/legs" "$scratch/failed" "$sums" # a line for each: two shells write them
+touch "$scratch/legs" "$scratch/failed" "$sums" # files of a line for each leg: two shells write them
 
-# run_pytest MARKS [options]: pytest in one process of the environment at hand.
+# run_pytest MARKS [options]: runs pytest in one process of the environment in $venv.
 run_pytest() {
     local only=$1
     shift
@@ -42,16 +42,16 @@ run_pytest() {
         ${options[@]+"${options[@]}"} </dev/null
 }
 
-# any_test MARK: is there one with this mark among those asked for?
+# any_test MARK: tests whether any test that was asked for has this mark.
 any_test() { run_pytest "$1 and ($marks)" --collect-only -q >/dev/null 2>&1; }
 
-# note_failure NAME PASSED FAILED SKIPPED: for the last two lines.
+# note_failure NAME PASSED FAILED SKIPPED: keeps a failure for the last two lines.
 note_failure() {
     echo "$1" >>"$scratch/failed"
     echo "${@:2}" >>"$sums"
 }
 
-# leg NAME COMMAND...: runs it, and keeps how it went for the last two lines.
+# leg NAME COMMAND...: runs the command, and keeps its outcome for the last two lines.
 leg() {
     local name=$1 code=0 passed=0 failed=0 skipped=0
     local -x FEDMPI_COUNTS=$scratch/counts-$1 # written by tests/conftest.py
@@ -59,22 +59,22 @@ leg() {
     say "tests: $name"
     echo "$name" >>"$scratch/legs"
     "$@" || code=$?
-    # Without counts it broke off, whatever its exit code.
+    # A leg without counts broke off, whatever its exit code.
     { read -r passed failed skipped <"$FEDMPI_COUNTS"; } 2>/dev/null || ((code)) || code=1
-    # 5 is "no tests": what was asked for may all be in another leg. If it is in none, see below.
+    # 5 is "no tests": the tests asked for may all be in another leg. If no leg has any, see below.
     if ((code == 0 || code == 5)); then
         echo "$passed $failed $skipped" >>"$sums"
     else
-        # One that counted no failure, as it broke off, has failed once.
+        # A leg that counted no failure, as it broke off, counts as one failure.
         note_failure "$name" "$passed" "$((failed ? failed : 1))" "$skipped"
     fi
 }
 
-# on_ranks MPI: the tests marked `mpi` on 3 ranks.
+# on_ranks MPI: runs the tests marked `mpi` on 3 ranks.
 on_ranks() {
     local logs=$scratch/$1 log what=(${options[@]+"${options[@]}"})
     mkdir -- "$logs"
-    # Of all files, those that have such a test: each rank takes 3 s to read the others.
+    # Only the files that have such a test: each rank takes 3 s to read the others.
     ((${#what[@]})) || mapfile -t what < <(grep -rl --include='test_*.py' 'mark\.mpi\b' tests)
     (
         use_mpi "$1"
@@ -92,31 +92,31 @@ on_ranks() {
     return 1
 }
 
-# both_legs MPI NAME MARKS: in one process, and on 3 ranks, each if there is something to run. What
-# runs on ranks would only be skipped in one process.
+# both_legs MPI NAME MARKS: runs a leg in one process, and a leg on 3 ranks, each if it has tests. The
+# tests of the leg on ranks would only be skipped in one process.
 both_legs() {
     if [[ $3 ]]; then leg "$2" run_pytest "not mpi and ($3)"; fi
     if [[ $mpi ]]; then leg "3 ranks of $2" on_ranks "$1"; fi
 }
 
-# under_open_mpi: in a shell of its own, beside the rest.
+# under_open_mpi: runs the legs of Open MPI, in a shell of its own, beside the rest.
 under_open_mpi() {
-    set_up openmpi "${extras[@]}" || exit # it has said why
+    set_up openmpi "${extras[@]}" || exit # set_up has said why
     both_legs openmpi "Open MPI" "${launch:+launch and not once and ($marks)}"
 }
 
 set_up mpich "${extras[@]}"
 cd -- "$fedmpi_root"
 mpi=yes launch=yes
-if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: it takes 5 s each to look
+if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: to look takes 5 s each
     mpi=$(any_test mpi && echo yes || true)
     launch=$(any_test launch && echo yes || true)
 fi
 beside=""
-# At the same time: a test mostly waits for processes to start. Not so the slow ones, and those that
-# make hosts of this machine.
+# Both MPIs at the same time: a test mostly waits for processes to start. Not so the slow tests, and
+# the tests that make hosts of this machine.
 if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
-    set -m # a process group of its own, which is what ends it on Ctrl-C
+    set -m # gives it a process group of its own, which the trap ends on Ctrl-C
     under_open_mpi >"$scratch/openmpi.log" 2>&1 </dev/null &
     beside=$!
     set +m
