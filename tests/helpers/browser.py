@@ -15,7 +15,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def chromium() -> str | None:
-    """The browser of this machine, if it has one."""
+    """Path of this machine's Chromium; None if there is none."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -50,7 +50,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: object) -> dict:
-        """Send a command, wait for its answer; keep the events that come before it."""
+        """Send a command, wait for the answer; keep the events that come before the answer."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
@@ -92,7 +92,7 @@ class Browser:
             time.sleep(0.05)
 
     def run(self, script: str) -> object:
-        """The value of an expression in the page."""
+        """Value of an expression in the page."""
         answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -100,7 +100,7 @@ class Browser:
         return answer["result"].get("value")
 
     def click(self, selector: str, number: int = 0) -> None:
-        """A real click in the middle of the element."""
+        """Click with the mouse in the middle of the element."""
         x, y = self.place(selector, number)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
@@ -111,9 +111,10 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def place(self, selector: str, number: int = 0) -> list[float]:
-        """Scroll the element into sight; its middle.
+        """Scroll the element into sight; return the coordinates of its middle.
 
-        Two frames later, when the page has heard of the scrolling: it hides the tip at that.
+        Return two frames later, when the page has handled the scroll event, at which it hides the
+        tip.
         """
         place = self.run(
             "(async () => {"

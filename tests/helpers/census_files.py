@@ -1,4 +1,4 @@
-"""Made Census files, in the format of the real ones: persons, 286 columns, 2018.
+"""Generate Census files, in the format of the real ones: persons, 286 columns, 2018.
 
 python tests/helpers/census_files.py FOLDER ROWS     all states and Puerto Rico, ROWS in all
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmpi.data.datasets.census import STATES
 
-# What the survey allows; "" is a blank. None is a number.
+# Codes that the survey allows: "" is a blank; None stands for any number.
 CODES = {
     "AGEP": None,
     "SCHL": ["", *range(1, 25)],
@@ -39,7 +39,7 @@ FILLER = 286 - len(FIRST) - len(CODES)
 def write_state(
     folder: Path, state: str, rows: int, seed: int = 0, packed: bool = False, quoted: bool = False
 ) -> Path:
-    """psam_pNN.csv, or csv_pxx.zip with it inside; `quoted`: text and names in quotes."""
+    """Write psam_pNN.csv, or csv_pxx.zip with this file inside; `quoted`: text in quotes."""
     rng = np.random.default_rng([seed, int(STATES[state])])
     columns = {
         name: (
@@ -76,7 +76,7 @@ def write_state(
 
 
 def write_all(folder: Path, rows: int) -> None:
-    """Every state; California is an eighth of the whole, as it is."""
+    """Write every state; California has an eighth of all rows, as in the real survey."""
     others = (rows - rows // 8) // (len(STATES) - 1)
     sizes = dict.fromkeys(STATES, others)
     sizes["CA"] = rows - others * (len(STATES) - 1)

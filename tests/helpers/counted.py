@@ -1,4 +1,4 @@
-"""A job on ranks that note every buffer given to MPI."""
+"""Run a job on ranks that note every buffer given to MPI."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ranks that die at given moments, in one launch: after each run the others do the next.
+"""Kill ranks at given moments, in one launch: after each run the survivors do the next run.
 
 mpirun --with-ft ulfm -n 9 python tests/helpers/dying.py OUT CSV ROUNDS
 """
@@ -31,7 +31,7 @@ RUNS = {
     "qfedavg": f"--method qfedavg --setting PSG --q 2 {LOCAL}",
     "owners": "",
 }
-"""Options of each. When it is FedMinMax's turn four client ranks are left: one for each group."""
+"""Options of each run. At FedMinMax's run four client ranks are left: one for each group."""
 WHEN = {
     "localfedminmax": (5, Exchange, "sum_changes"),
     "afl": (4, Training, "look_at_ranks"),
@@ -41,13 +41,13 @@ WHEN = {
     "qfedavg": (6, fedmpi.federation.job, "evaluate"),
     "owners": (4, Exchange, "send_losses"),
 }
-"""The round, and what the rank is about to do; `evaluate` is the scoring after the rounds."""
+"""Round of the death, and the call that the rank dies in; `evaluate` scores after the rounds."""
 STOPS = {"afl": 5}
-"""Asked to stop, a round after its loss, and resumed by the ranks that are left."""
+"""Round at which a run is asked to stop, one after the death; the survivors resume the run."""
 
 
 def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[str]:
-    """The owners' files are beside the CSV file."""
+    """Options of the run `name`; the owners' files are beside the CSV file."""
     whose = f"csv:{csv} --skew 2 --clients {CLIENTS}"
     if name == "owners":
         whose = f"csv:{Path(csv).with_suffix('')}/"
@@ -60,7 +60,7 @@ def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[
 
 
 def at_round(call: Callable[[int], None]) -> None:
-    """Let `call` know of each round when it begins."""
+    """Call `call` with the number of each round when the round begins."""
     one_round = Training.one_round
 
     def tell_and_begin(self, t, evaluate):
@@ -71,7 +71,7 @@ def at_round(call: Callable[[int], None]) -> None:
 
 
 def die_at(t: int, where: object, what: str) -> None:
-    """This process is killed when, in round `t` or later, it comes there."""
+    """Kill this process when it calls `where.what` in round `t` or later."""
     reached: list[int] = []
     at_round(reached.append)
     function = getattr(where, what)
@@ -85,7 +85,7 @@ def die_at(t: int, where: object, what: str) -> None:
 
 
 def stop_at(t: int) -> None:
-    """This process gets a signal when round `t` begins."""
+    """Send this process a signal when round `t` begins."""
     at_round(lambda now: os.kill(os.getpid(), signal.SIGUSR1) if now == t else None)
 
 

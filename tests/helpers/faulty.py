@@ -1,4 +1,4 @@
-"""FedMinMax with a fault in round 3 on some ranks, for the tests of what a job does then."""
+"""FedMinMax with a fault in round 3 on some ranks, for the tests of what a job does after it."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from fedmpi.methods.fedminmax import FedMinMax
 
 
 class OneRaises(FedMinMax):
-    """Rank 2 has a bug."""
+    """FedMinMax in which rank 2 has a bug."""
 
     def client_round(self, clients, now):
         if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
@@ -20,7 +20,7 @@ class OneRaises(FedMinMax):
 
 
 class AllRaise(FedMinMax):
-    """Every client rank has the same bug."""
+    """FedMinMax in which every client rank has the same bug."""
 
     def client_round(self, clients, now):
         if now.t == 3:
@@ -29,7 +29,7 @@ class AllRaise(FedMinMax):
 
 
 class Stops(FedMinMax):
-    """Rank 2 stands still, as on a node that hangs."""
+    """FedMinMax in which rank 2 stands still, as on a node that hangs."""
 
     def client_round(self, clients, now):
         if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
@@ -38,7 +38,7 @@ class Stops(FedMinMax):
 
 
 class Drifts(FedMinMax):
-    """Rank 2's memory is faulty: a bit of its theta flips."""
+    """FedMinMax in which rank 2's memory is faulty: a bit of theta flips there."""
 
     def client_round(self, clients, now):
         if now.t == 3 and MPI.COMM_WORLD.Get_rank() == 2:
@@ -47,7 +47,7 @@ class Drifts(FedMinMax):
 
 
 class SlowRound(FedMinMax):
-    """Round 3 takes for ever."""
+    """FedMinMax whose round 3 takes for ever."""
 
     def client_round(self, clients, now):
         if now.t == 3:
@@ -57,7 +57,7 @@ class SlowRound(FedMinMax):
 
 
 class SlowStart(FedMinMax):
-    """The rounds do not begin."""
+    """FedMinMax whose rounds do not begin."""
 
     def __init__(self, config):
         print("preparing", flush=True)

@@ -18,13 +18,13 @@ NAMES = (
 
 
 def idx(array: np.ndarray) -> bytes:
-    """LeCun's format: two zeros, 8 for bytes, the dimensions, the shape, the content."""
+    """Encode in LeCun's format: two zeros, 8 for bytes, the dimensions, the shape, the content."""
     shape = b"".join(side.to_bytes(4, "big") for side in array.shape)
     return bytes([0, 0, 8, array.ndim]) + shape + array.tobytes()
 
 
 def write_fashionmnist(folder: Path, arrays: Sequence[np.ndarray]) -> tuple[RawFile, ...]:
-    """Write train images and labels, test images and labels; the files to expect."""
+    """Write train images and labels, test images and labels; return the files to expect."""
     folder.mkdir(exist_ok=True)
     files = []
     for name, array in zip(NAMES, arrays, strict=True):

@@ -1,9 +1,9 @@
-"""The table of bad input, and of odd input that is good; tried on every rank of one launch.
+"""Cases of bad input, and of odd input that is good, tried on every rank of one launch.
 
 mpirun -n 3 python tests/helpers/input_cases.py FOLDER
 
-runs each case through the entry that users have, in a folder of its own, and leaves what came of it
-on each rank in FOLDER/outcomes.json. tests/end_to_end/test_input.py starts it and judges.
+runs each case through the entry that users have, in a folder of its own, and writes each rank's
+outcome to FOLDER/outcomes.json. tests/end_to_end/test_input.py starts this script and judges.
 """
 
 import hashlib
@@ -35,16 +35,16 @@ COMMON = ("--clients", "4", "--rounds", "2", "--progress", "none", "--output", "
 
 @dataclass
 class Case:
-    """Options, a file p.csv or whatever `make` puts, and what the line of refusal must say."""
+    """Options, a file p.csv or whatever `make` writes, and what the line of refusal must say."""
 
     options: str = ""
     says: str | None = None
-    """A regular expression; None: this is good input, and must simply work."""
+    """Regular expression of the refusal; None for good input, which must simply work."""
     table: str | bytes | None = TABLE
     make: Callable[[], object] | None = None
     data: tuple[str, ...] = DATA
     unless: tuple[str, bool] = ("", False)
-    """What keeps the case from being tried, and whether it is so here."""
+    """Reason to skip the case, and whether the reason holds on this machine."""
 
 
 def with_row(row: str) -> str:
@@ -52,7 +52,7 @@ def with_row(row: str) -> str:
 
 
 def in_column(column: int, value: Callable[[int, str], str]) -> str:
-    """TABLE with `value` of (row, cell) in one of its columns."""
+    """TABLE with `value(row, cell)` in each cell of a column."""
     rows = [row.split(",") for row in ROWS]
     for i, row in enumerate(rows):
         row[column] = value(i, row[column])
@@ -374,7 +374,7 @@ def folder_of(name: str) -> str:
 
 
 def contents() -> dict[str, str]:
-    """What is in this folder, but for the prepared data."""
+    """Hashes of the files in this folder, without the prepared data."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
         for path in sorted(Path().rglob("*"))
@@ -383,7 +383,7 @@ def contents() -> dict[str, str]:
 
 
 def attempt(case: Case) -> tuple[str, str]:
-    """How the command of `case` ends on this rank."""
+    """Run the command of `case`; return how the command ends on this rank."""
     sys.argv = ["fedmpi.train", *case.data, *COMMON, *split(case.options)]
     try:
         return "done", str(train.main())
@@ -396,14 +396,14 @@ def attempt(case: Case) -> tuple[str, str]:
 
 
 def split(options: str) -> list[str]:
-    """Words, of which one with = may have spaces."""
+    """Split into words; a single option with = may have spaces."""
     return [options] if "=" in options and " --" not in options else options.split()
 
 
 def main() -> None:
-    # Polite waits: a rank that spins would take the core from the one that writes the files.
+    # Polite waits: a rank that spins would take the core from the rank that writes the files.
     world, folder = Ranks(MPI.COMM_WORLD), Path(sys.argv[1]).resolve()
-    sys.path.insert(0, "")  # as `python -m` has it: modules of one's own, in the folder one is in
+    sys.path.insert(0, "")  # as `python -m` does, for the user's modules in the current folder
     outcomes = {}
     for name, case in CASES.items():
         mine = folder / folder_of(name)
@@ -424,7 +424,7 @@ def main() -> None:
         outcome = ("skipped", why_not) if so_here else attempt(case)
         if outcome[0] == "traceback":
             print(f"case {name!r}, rank {world.rank}: {outcome[1]}", file=sys.stderr, flush=True)
-            world.comm.Abort(3)  # the others may wait for this one for ever
+            world.comm.Abort(3)  # the other ranks may wait for this rank for ever
         by_rank = world.gather(outcome)
         if world.rank == 0:
             unchanged = contents() == before

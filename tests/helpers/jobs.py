@@ -14,7 +14,7 @@ from runs import launcher, limit
 
 
 def people(path: Path) -> Path:
-    """A small CSV of four groups."""
+    """Write a small CSV of four groups."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(240, 2))
     rows = [f"{u},{v},{'abcd'[i % 4]},{int(u + v > 0)}" for i, (u, v) in enumerate(x)]
@@ -32,11 +32,10 @@ def options(folder: Path, output: str, rounds: int, *more: object) -> list[str]:
 
 
 class Job:
-    """`mpirun -n 3 python -m fedmpi.train`, perhaps under fedmpi.run.supervise; output in a file.
+    """Job `mpirun -n 3 python -m fedmpi.train`, whose output goes to the file `log`.
 
-    `program` is another module than fedmpi.train.
-
-    One rank is started without mpirun.
+    With `watch`, the options of fedmpi.run.supervise, the job is supervised. `program` is the
+    module to run. One rank is started without mpirun.
     """
 
     def __init__(
@@ -69,14 +68,14 @@ class Job:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, text: str) -> None:
-        """Until the job has printed this."""
+        """Wait until the job has printed `text`."""
         end = time.monotonic() + limit()
         while text not in self.text:
             assert time.monotonic() < end and self.process.poll() is None, self.text
             time.sleep(0.02)
 
     def wait_until_watched(self) -> None:
-        """Until fedmpi.run.supervise holds on to each of the ranks, so can tell who ends first."""
+        """Wait until fedmpi.run.supervise has a pidfd of each rank, so can tell who ends first."""
         while sum(map(is_of_a_process, self._open_files())) < self.ranks:
             assert self.process.poll() is None, self.text
             time.sleep(0.005)
@@ -85,21 +84,21 @@ class Job:
         return list(Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def ends(self) -> int:
-        """Its exit code."""
+        """Wait for the job to end; return its exit code."""
         try:
             return self.process.wait(limit())
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to everything of it at once."""
+        """Send SIGKILL to all processes of the job at once."""
         for pid in [self.process.pid, *descendants(self.process.pid)]:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def client_ranks(self) -> list[int]:
-        """The PIDs of ranks 1, 2, ..., by the numbers that their launcher gave them."""
+        """PIDs of ranks 1, 2, ..., by the numbers that the launcher gave them."""
         numbered = {}
         for pid in descendants(self.process.pid):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Every method and setting on several layouts of one launch: theta of each, into OUT.
+"""Run every method and setting on several layouts of one launch; write each theta into OUT.
 
 mpirun -n 6 python tests/helpers/layouts.py OUT CSV ROUNDS
 """
@@ -17,11 +17,12 @@ from fedmpi.run.arguments import resolve
 
 CLIENTS = 11
 LAYOUTS = (1, 3, 6)
-"""Ranks. Of 6, five share 11 clients; each more takes a second to start, and part in 18 runs."""
+"""Numbers of ranks. Of 6, five share 11 clients. Each further rank would take a second to start,
+and part in 18 runs."""
 
 
 def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
-    """A small run whose shards are unequal, and whose clients lack groups but in ESG."""
+    """Options of a small run with unequal shards, whose clients lack groups except in ESG."""
     local = ["--local-epochs", "2", "--batch-size", "10"]
     return [
         *("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"),

@@ -1,4 +1,4 @@
-"""Methods that need more than weights and a sum, each a small one."""
+"""Small methods, each of which needs something beside weights and a sum."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 CLIENTS = 5
-"""As many as the runs of test_needs.py have."""
+"""Number of clients of the runs of test_needs.py."""
 
 
 class Momentum(FedMinMax):
@@ -24,7 +24,7 @@ class Momentum(FedMinMax):
 
 
 class Remembering(FedAvg):
-    """State of a client: it adds half of its last change to this one."""
+    """State of a client: each client adds half of its last change to its change."""
 
     def client_state(self, model):
         return {"last": model.theta.new_zeros(model.size)}
@@ -55,7 +55,7 @@ class Proximal(FedAvg):
 
 
 class Squares(FedAvg):
-    """A further vector in the sum: theta goes by the mean change over its root mean square."""
+    """A further vector in the sum: theta moves by the mean change over the root mean square."""
 
     vectors = 1
 
@@ -72,7 +72,7 @@ class Squares(FedAvg):
 
 
 class Sampled(FedAvg):
-    """A cohort: two clients of each round, weighed by their rows among the two."""
+    """A cohort: two clients in each round, weighed by their shares of the two clients' rows."""
 
     scalars = 1
 

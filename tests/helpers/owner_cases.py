@@ -1,10 +1,10 @@
-"""Bad files of owners, and what each rank gives to MPI when it reads them.
+"""Cases of owners' bad files, and what each rank gives to MPI when it reads such a file.
 
 mpirun -n 4 python tests/helpers/owner_cases.py OUT
 
 trains on each of CASES, through the entry that users have, with MPI.COMM_WORLD replaced by a
 Recorder. OUT/<case>/given-<rank>.pickle has what the rank gave away, OUT/<case>/run is the run's
-folder, and OUT/<case>/owners/ has the files. What is printed for a case stands between its marks.
+folder, and OUT/<case>/owners/ has the files. The output of a case follows the line <<case>>.
 
 Cells that nobody else may see have a MARK in them, or are the NUMBER.
 """
@@ -34,7 +34,7 @@ Table = list[list[str]]
 
 
 def rows(owner: str, count: int = 30) -> Table:
-    """Rows whose cells may be told as what they are: categories, classes, groups."""
+    """Rows whose cells the others may see: categories, classes, groups."""
     rng = random.Random(owner)
     return [
         [f"{rng.gauss(40, 9):.2f}", rng.choice(["cook", "nurse"]), "fm"[i % 2], str(i // 2 % 2)]
@@ -49,10 +49,11 @@ def csv(table: Table, header: list[str] | None = HEADER) -> bytes:
 
 @dataclass
 class Case:
-    """Birch's file (and test file), and what others then see.
+    """Birch's file (and test file), and what the other owners then see.
 
-    `says` is a pattern of the line that is printed. With `aside` the owner's own file has a cell,
-    with `told` a cell is a category or a class that the owners agree on, which ranks may know.
+    `says` is a pattern of the line that is printed. With `aside`, the file <owner>.fedmpi.txt
+    quotes a cell; with `told`, a marked cell is a category or a class that the owners agree on, so
+    that ranks may know it.
     """
 
     file: Callable[[str], bytes]
@@ -62,13 +63,13 @@ class Case:
     options: str = ""
     test: Callable[[str], bytes] | None = None
     everybody: bool = False
-    """All owners have such a file."""
+    """Whether all owners have such a file, not birch alone."""
     break_at: str = ""
-    """The function of agreement.py that fails, quoting what it was given."""
+    """Name of the function of agreement.py that fails, quoting its arguments."""
 
 
 def changed(column: int, value: str, places: slice | int = 3) -> Callable[[str], bytes]:
-    """A table in which some cells of a column are `value`; {} in it is the row's number."""
+    """Table in which some cells of a column are `value`; {} in `value` is the row's number."""
 
     def make(owner: str) -> bytes:
         table = rows(owner)
@@ -81,7 +82,7 @@ def changed(column: int, value: str, places: slice | int = 3) -> Callable[[str],
 
 
 def with_column(name: str, value: str, count: int = 30) -> Callable[[str], bytes]:
-    """A table with a column more; {} in `value` is the owner and the row's number."""
+    """Table with a further column; {} in `value` is the owner and the row's number."""
     return lambda owner: csv(
         [[value.format(f"{owner}-{i}"), *row] for i, row in enumerate(rows(owner, count))],
         [name, *HEADER],
@@ -98,7 +99,7 @@ def raw(text: str | bytes) -> Callable[[str], bytes]:
 
 ALL = slice(None)
 SOME = slice(0, 6)
-"""Rows of which some are to train on."""
+"""Rows of which at least one is to train on."""
 NAMES = "zq7 person {}"
 VISITS = ("1", "zq7")
 CASES = {
@@ -230,7 +231,7 @@ CASES = {
 
 
 def fails_on_rows(row_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-    """A model that quotes the rows of a client when it fails."""
+    """Build a model that fails, and quotes the rows of a client in the error."""
 
     class Fails(torch.nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -242,7 +243,7 @@ def fails_on_rows(row_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
 
 class Given(Log):
-    """All that this rank gives away, as bytes."""
+    """Log of all that this rank gives away, as bytes."""
 
     given: list[bytes]
 
@@ -259,7 +260,7 @@ class Given(Log):
 
 
 def prepare(case: Case, folder: Path) -> list[str]:
-    """Write the owners' files; the options of fedmpi.train."""
+    """Write the owners' files; return the options of fedmpi.train."""
     options = ["--dataset", f"csv:{folder / 'owners'}/", "--target", "ill", "--group", "sex"]
     for kind, make in (("owners", case.file), ("tests", case.test)):
         if make is None:
@@ -275,7 +276,7 @@ def prepare(case: Case, folder: Path) -> list[str]:
 
 
 def quoting(*arguments: Any, **named: Any) -> None:
-    """In place of a function that fails."""
+    """Raise an error that quotes the arguments, in place of a function of agreement.py."""
     raise ValueError(repr([getattr(a, "to_dict", lambda a=a: a)() for a in arguments]))
 
 

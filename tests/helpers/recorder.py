@@ -1,9 +1,9 @@
-"""Every method under a communicator that writes down what each rank gives to MPI.
+"""Run every method under a communicator that records what each rank gives to MPI.
 
 mpirun -n 3 python tests/helpers/recorder.py OUT TABLE...
 
 trains each of RUNS on each TABLE, through the entry that users have, with MPI.COMM_WORLD replaced
-by a Recorder. OUT/<run>-<table>-<rank>.npz has the calls and, to compare with, the rank's own rows.
+by a Recorder. OUT/<run>-<table>-<rank>.npz has the calls and, for comparison, the rank's own rows.
 """
 
 import json
@@ -39,7 +39,7 @@ RUNS = {
     "leaks": "--method recorder:Leaks",
 }
 
-# What a rank that is not the root gives away in each call: the first argument, or nothing.
+# Calls by what a rank that is not the root gives away in them: the first argument, or nothing.
 BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares")
 PICKLES = ("gather", "allgather", "allreduce")
 RECEIVES = ("Ibcast", "Iscatterv", "bcast", "scatter", "Recv")
@@ -47,7 +47,7 @@ NOTHING = ("Get_rank", "Get_size", "Split", "Split_type", "Free", "Ibarrier", "I
 
 
 class Leaks(FedMinMax):
-    """A method that gives its rows away in round 2: what the tests must find."""
+    """Method that gives rows away in round 2, which the tests must find."""
 
     steps = 0
 
@@ -70,7 +70,7 @@ class Log:
     buffers: list[np.ndarray]
 
     def begin(self) -> None:
-        """A run begins."""
+        """Forget the calls of the last run: a run begins."""
         self.calls, self.buffers = [], []
         self.phase, self.round = "set-up", 0
         self.job: fedmpi.federation.job.Job | None = None
@@ -95,7 +95,7 @@ class Log:
 
 
 class Recorder:
-    """mpi4py's communicator, and a note of every call of one of its methods."""
+    """Communicator of mpi4py that notes every call of its methods."""
 
     def __init__(self, comm: MPI.Comm, log: Log) -> None:
         self._comm, self._log = comm, log
@@ -114,7 +114,7 @@ class Recorder:
 
 
 class Windows:
-    """MPI.Win, for what the package uses of it: memory that the ranks of a host share."""
+    """MPI.Win, as far as the package uses it: memory that the ranks of a host share."""
 
     def __init__(self, win: type[MPI.Win], log: Log) -> None:
         self._win, self._log = win, log
@@ -125,7 +125,7 @@ class Windows:
 
 
 def follow(log: Log) -> None:
-    """Let the log know where in a run it is, and of its job."""
+    """Tell the log the phase and the round of the run, and the run's job."""
     training = fedmpi.federation.rounds.Training
     run, begin = training.run, training.one_round
     make, start = fedmpi.federation.job.Job.__init__, fedmpi.mpi.allreduce.Hierarchical.start
@@ -153,7 +153,7 @@ def follow(log: Log) -> None:
 
 
 def save(path: Path, log: Log) -> None:
-    """The calls, and the rows of this rank's clients."""
+    """Save the calls, and the rows of this rank's clients."""
     own: dict[str, Any] = {}
     if log.job and log.job.clients:
         clients, groups = log.job.clients, len(log.job.prepared.groups)
@@ -172,7 +172,7 @@ def main() -> None:
     for table in tables:
         for name, options in RUNS.items():
             log.begin()
-            # The attribute of the module: whoever asks mpi4py for the world gets the recorder.
+            # In the module, so that whoever asks mpi4py for the world gets the recorder.
             MPI.COMM_WORLD, MPI.Win = Recorder(world, log), Windows(win, log)
             folder = Path(out) / f"{name}-{Path(table).stem}"
             sys.argv = [

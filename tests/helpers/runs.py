@@ -1,4 +1,4 @@
-"""What the tests share: how a real mpirun is started, and what a run left."""
+"""Helpers that the tests share: to start a real mpirun, and to read what a run left."""
 
 import contextlib
 import csv
@@ -21,24 +21,26 @@ from fedmpi.run.supervise import NOT_UP, STARTS
 REPOSITORY = Path(__file__).parents[2]
 
 LIMIT = 600
-"""Seconds after which a launch hangs, on a quiet machine of 2 cores: the longest took 31 there."""
+"""Seconds after which a launch is taken to hang, on a quiet machine of 2 cores, on which the
+longest launch took 31 s."""
 SLOWEST = 6
-"""Times as slow a machine may be: pyproject's faulthandler_timeout is twice what then may hang."""
+"""Largest factor by which a machine may be slower; pyproject's faulthandler_timeout is twice the
+limit on such a machine."""
 START = 0.01
-"""Seconds that a bare Python takes to start on such a machine."""
+"""Seconds that a bare Python takes to start on a quiet machine."""
 _slowness = (-float("inf"), 1.0)
 
 
 def slowness() -> float:
-    """How many times as long things take just now as on a quiet machine: 1 to SLOWEST.
+    """Factor by which this machine is slower just now than a quiet one: 1 to SLOWEST.
 
-    By how a process starts, for a slow machine, and by who waits for a core, for a busy one: the
-    scheduler prefers short work, so at a load of 8 on 2 cores a start took 12 ms, and a launch of
-    the tests twice its time.
+    The time to start a process tells a slow machine, the load per core a busy one: the scheduler
+    prefers short work, so at a load of 8 on 2 cores the start of a process took only 12 ms, but a
+    launch of the tests twice its usual time.
     """
     global _slowness
     began = time.monotonic()
-    if began > _slowness[0] + 10:  # not before every launch: it takes .05 s
+    if began > _slowness[0] + 10:  # not before every launch: the measurement takes .05 s
         for _ in range(5):
             subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
         now = time.monotonic()
@@ -48,16 +50,16 @@ def slowness() -> float:
 
 
 def limit(seconds: float = LIMIT) -> float:
-    """The seconds that a wait may take: all limits of the tests are from here.
+    """Seconds that a wait may take: all limits of the tests are from here.
 
-    They are there to end what hangs. No test is to fail because others use the machine.
+    The limits are there to end what hangs. No test is to fail because others use the machine.
     """
     return seconds * slowness()
 
 
 @dataclass
 class Run:
-    """What a run left."""
+    """Files that a run left in its folder."""
 
     folder: Path
 
@@ -75,7 +77,7 @@ class Run:
             return list(csv.DictReader(file))
 
     def theta(self, which: str = "last") -> np.ndarray:
-        """The model as one vector: the `last` theta, or the `averaged` one."""
+        """Model as one vector: the `last` theta, or the `averaged` theta."""
         state = torch.load(self.folder / "model.pt", weights_only=True)[which]
         return torch.cat([p.reshape(-1) for p in state.values()]).numpy()
 
@@ -86,7 +88,7 @@ class CutOff(Exception):
 
 @contextlib.contextmanager
 def cut_off_after(last: int):
-    """Runs in this process end after round `last`, with nothing more saved."""
+    """End runs in this process after round `last`, with nothing more saved."""
     from fedmpi.federation.rounds import Training
 
     save_if_due = Training.save_if_due
@@ -102,9 +104,9 @@ def cut_off_after(last: int):
 
 
 def write_people(path: Path, sizes: dict[str, int], lifted: str = "") -> Path:
-    """A small CSV: numbers u and v, groups g of these sizes, and a target y that follows u + v.
+    """Write a small CSV: numbers u and v, groups g of these sizes, a target y that follows u + v.
 
-    It is "yes" more often in the group `lifted`.
+    The target is "yes" more often in the group `lifted`.
     """
     rng = np.random.default_rng(1)
     group = np.repeat(list(sizes), list(sizes.values()))
@@ -116,7 +118,7 @@ def write_people(path: Path, sizes: dict[str, int], lifted: str = "") -> Path:
 
 
 def launcher() -> dict[str, str]:
-    """The environment in which this Python's own mpirun starts, also as root and oversubscribed."""
+    """Environment in which this Python's own mpirun starts, also as root and oversubscribed."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "PRTE"))}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
@@ -128,7 +130,7 @@ def launcher() -> dict[str, str]:
 
 
 def launch(command: list[str], **options: Any) -> CompletedProcess[str]:
-    """Run `command`, a real mpirun; again, if that itself did not come up."""
+    """Run `command`, a real mpirun; run it again if mpirun itself did not come up."""
     for _ in range(STARTS):
         done = subprocess.run(
             command, env=launcher(), capture_output=True, text=True, timeout=limit(), **options

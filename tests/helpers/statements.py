@@ -1,7 +1,8 @@
-"""Every method once more, as the papers state it: loops over clients, groups and batches, float64.
+"""Every method again, as the papers state it: loops over clients, groups and batches, float64.
 
-A second opinion on fedmpi.methods. Of the program it takes the prepared rows, who holds them, the
-theta of the start and the order of the batches; nothing of how it trains, exchanges or projects.
+A second opinion on fedmpi.methods. This module takes from the program the prepared rows, the
+partition, the first theta and the order of the batches; nothing of how the program trains,
+exchanges or projects.
 """
 
 import math
@@ -19,12 +20,12 @@ Theta = list[Tensor]
 """The weight and the bias of each layer in turn."""
 
 Objective = Callable[[Theta, list[int]], Tensor]
-"""What a local step descends on: of theta and the rows of a batch."""
+"""Function that a local step descends on, of theta and the rows of a batch."""
 
 
 @dataclass
 class Federation:
-    """The rows of everybody, and which of them each client holds, ascending."""
+    """The rows of all clients, and the numbers of the rows that each client holds, ascending."""
 
     x: Tensor
     y: Tensor
@@ -32,7 +33,7 @@ class Federation:
     groups: int
     clients: list[list[int]]
     theta: Theta
-    """theta^0."""
+    """First theta, theta^0."""
     loss: str
     seed: int
 
@@ -50,12 +51,12 @@ class Federation:
         return len(self.of_group(self.clients[k], a))
 
     def cells(self) -> list[tuple[int, int]]:
-        """The (a, k) that have rows."""
+        """Cells (a, k) that have rows."""
         clients = range(len(self.clients))
         return [(a, k) for k in clients for a in range(self.groups) if self.n_ak(a, k)]
 
     def losses(self, theta: Theta, rows: Sequence[int]) -> Tensor:
-        """The loss of each of `rows`."""
+        """Loss of each of `rows`."""
         rows = list(rows)
         h = self.x[rows]
         for layer in range(0, len(theta), 2):
@@ -73,15 +74,15 @@ class Federation:
 
 @dataclass
 class Trace:
-    """What a training went through."""
+    """Theta, risks and weights of every round of a training."""
 
     theta: Theta
     thetas: list[np.ndarray] = field(default_factory=list)
-    """theta^1 ... theta^T as vectors."""
+    """Vectors theta^1 ... theta^T."""
     risks: list[list[float]] = field(default_factory=list)
-    """The group risks of the theta with which each round began."""
+    """Group risks of the theta with which each round began."""
     group_weights: list[list[float]] = field(default_factory=list)
-    """After each round; empty where the method has none."""
+    """Group weights after each round; empty where the method has none."""
     client_weights: list[list[float]] = field(default_factory=list)
 
     def add(
@@ -99,7 +100,7 @@ class Trace:
 
 
 def flat(theta: Theta) -> np.ndarray:
-    """theta as one vector."""
+    """Concatenate theta to one vector."""
     return torch.cat([p.reshape(-1) for p in theta]).numpy()
 
 
@@ -113,7 +114,7 @@ def step(theta: Theta, lr: float, direction: Theta) -> Theta:
 
 
 def combine(coefficients: Sequence[float], models: Sequence[Theta]) -> Theta:
-    """The sum of coefficient times model."""
+    """Sum of coefficient times model."""
     total = [torch.zeros_like(p) for p in models[0]]
     for coefficient, model in zip(coefficients, models, strict=True):
         total = [s + coefficient * p for s, p in zip(total, model, strict=True)]
@@ -121,12 +122,12 @@ def combine(coefficients: Sequence[float], models: Sequence[Theta]) -> Theta:
 
 
 def shares(f: Federation) -> list[float]:
-    """n_k/n."""
+    """Shares n_k/n of the clients."""
     return [len(rows) / f.n for rows in f.clients]
 
 
 def rho(f: Federation) -> list[float]:
-    """n_a/n."""
+    """Shares rho_a = n_a/n of the groups."""
     return [f.n_a(a) / f.n for a in range(f.groups)]
 
 
@@ -135,7 +136,7 @@ def group_risks(f: Federation, theta: Theta) -> list[float]:
 
 
 def project(v: Sequence[float], floor: float) -> list[float]:
-    """The nearest point of {x: sum x = 1, x >= floor}, by a quadratic-programming solver."""
+    """Nearest point of {x: sum x = 1, x >= floor}, by a quadratic-programming solver."""
     size = len(v)
     constraints = np.hstack([np.ones((size, 1)), np.eye(size)])
     bounds = np.concatenate([[1.0], np.full(size, floor)])
@@ -143,7 +144,7 @@ def project(v: Sequence[float], floor: float) -> list[float]:
 
 
 def project_in_divergence(v: Sequence[float], floor: float) -> list[float]:
-    """The same in Kullback-Leibler divergence: c v with what is below the floor raised to it."""
+    """Nearest such point in Kullback-Leibler divergence: max(c v, floor), with c by bisection."""
     low, high = 0.0, 1 / min(x for x in v if x > 0)
     for _ in range(400):
         c = (low + high) / 2
@@ -157,7 +158,7 @@ def project_in_divergence(v: Sequence[float], floor: float) -> list[float]:
 def ascend(
     mu: Sequence[float], risks: Sequence[float], lr_mu: float, floor: float, adversary: str
 ) -> list[float]:
-    """The adversary's step."""
+    """Take the adversary's step: projected, or multiplicative."""
     pairs = list(zip(mu, risks, strict=True))
     if adversary == "projected":
         return project([m + lr_mu * r for m, r in pairs], floor)
@@ -277,7 +278,7 @@ def afl(f: Federation, rounds: int, lr: float, lr_mu: float, adversary: str = "p
 
 
 def of_groups(f: Federation, lambda_: Sequence[float]) -> list[float]:
-    """The group weights that client weights amount to (Lemma 1)."""
+    """Group weights that client weights amount to (Lemma 1)."""
     return [
         sum(weight * f.n_ak(a, k) / len(f.clients[k]) for k, weight in enumerate(lambda_))
         for a in range(f.groups)
@@ -294,7 +295,7 @@ def local(
     batch_size: int,
     objective: Objective,
 ) -> Theta:
-    """theta_k after `epochs` of batches, the last of them as short as it comes."""
+    """Train client k; return theta_k after `epochs` of batches, whose last may be shorter."""
     rows = f.clients[k]
     for epoch in range(epochs):
         order = batch_order(len(rows), f.seed, k, t, epoch)
@@ -312,7 +313,7 @@ def fedavg(
     batch_size: int,
     objective: Objective | None = None,
 ) -> Trace:
-    """Federated averaging (McMahan et al. 2017); `objective` of a batch is its mean loss."""
+    """Federated averaging (McMahan et al. 2017); `objective` is by default a batch's mean loss."""
     trace = Trace(f.theta)
     for t in range(1, rounds + 1):
         theta = trace.theta

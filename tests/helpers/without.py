@@ -1,8 +1,8 @@
-"""Training that loses clients, stated plainly: autograd over all rows at once, in float64.
+"""Training whose ranks die, stated plainly: autograd over all rows at once, in float64.
 
-A second opinion on fedmpi.federation.failures. Of the program it takes the prepared rows, who holds
-them, the theta of the start and the order of the batches. A lost client takes part up to its last
-round.
+A second opinion on fedmpi.federation.failures. This module takes from the program the prepared
+rows, the partition, the first theta and the order of the batches. A client of a dead rank takes
+part up to its last round.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from fedmpi.run.config import Config
 
 
 def project(v: np.ndarray, floor: float) -> np.ndarray:
-    """The nearest weights of sum one above a floor: max(floor, v - x), with x by bisection."""
+    """Nearest weights of sum one above a floor: max(floor, v - x), with x by bisection."""
     low, high = v.min() - 1.0, v.max()
     for _ in range(200):
         x = (low + high) / 2
@@ -31,18 +31,18 @@ def project(v: np.ndarray, floor: float) -> np.ndarray:
 
 
 def rescaled(weights: dict, left: list, anew: dict) -> dict:
-    """The weights of those who are left, in the same proportions; anew if they had none."""
+    """Weights of the keys in `left`, in the same proportions; `anew` if these were all 0."""
     total = sum(weights[i] for i in left)
     return {i: weights[i] / total if total > 0 else anew[i] for i in left}
 
 
 @dataclass
 class Federation:
-    """The rows of everybody, and how many rounds each client takes part in."""
+    """The rows of all clients, and how many rounds each client takes part in."""
 
     config: Config
     last_round: dict[int, int] = field(default_factory=dict)
-    """Of the clients that are lost."""
+    """Last round of each client of a dead rank."""
 
     def __post_init__(self) -> None:
         c = self.config
@@ -64,7 +64,7 @@ class Federation:
         return torch.nn.functional.cross_entropy(h, self.y[rows], reduction="none")
 
     def descend(self, theta: list[Tensor], rows: np.ndarray, weights: np.ndarray) -> list[Tensor]:
-        """A step down the weighted sum of the rows' losses."""
+        """Take a step down the weighted sum of the rows' losses."""
         leaves = [p.clone().requires_grad_() for p in theta]
         total = self.losses(leaves, rows) @ torch.from_numpy(weights)
         slopes = torch.autograd.grad(total, leaves)
@@ -80,7 +80,7 @@ class Federation:
         return theta
 
     def train(self) -> tuple[np.ndarray, np.ndarray]:
-        """The last theta and the mean theta."""
+        """Train; return the last theta and the mean theta."""
         thetas, theta = [], self.theta
         self.weights: dict | None = None
         for t in range(1, self.config.rounds + 1):
@@ -94,7 +94,7 @@ class Federation:
         return thetas[-1], np.mean(thetas, axis=0)
 
     def minimax(self, theta, rows, risks, key: np.ndarray, anew: dict, floor: float):
-        """Weights on whatever `key` says of a row: of the group, the client or both."""
+        """Take a minimax step with weights on the values of `key`: group, client or both."""
         left = sorted(anew)
         weights = anew if self.weights is None else rescaled(self.weights, left, anew)
         places = [np.flatnonzero(key == i) for i in left]
