@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedmpi.data import FILES, NAMES, find
 from fedmpi.data.dataset import Dataset
-from fedmpi.data.datasets.csvfile import CsvFile
+from fedmpi.data.datasets.csvfile import CsvFile, CsvFolder
 from fedmpi.data.options import DataOptions, add_data_options, options_from
 from fedmpi.data.prepare import prepare, verify
 from fedmpi.data.store import Prepared
@@ -51,6 +51,8 @@ def list_datasets(data_dir: Path) -> None:
             state = f"prepared ({ready})"
         groups = str(len(dataset.groups)) if dataset.groups else "any"
         rows.append((dataset.name, state, groups, dataset.summary))
+    rows.append(("csv:DIR/", "your files", "any", CsvFolder.summary))
+    rows.append(("package.module:Class", "your code", "any", "your own dataset: docs/extend.md"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print(

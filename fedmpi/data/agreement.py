@@ -231,11 +231,11 @@ def common_columns(
             header = " Is its first line the names of its columns?" if lacks == more else ""
             error = error or (
                 f"{owner} lacks {lacks} of the {len(columns)} columns that {first} has, and has "
-                f"{more} that {first} has not: every owner's file must have the same columns."
+                f"{more} that {first} does not have: every owner's file must have the same columns."
                 f"{header} Each owner finds its own that are not shared in its .fedmpi.txt."
             )
         elif more:
-            notes.append(f"{more} columns of {owner} that {first} has not left out")
+            notes.append(f"{owner}: {more} columns left out that {first} does not have")
     shared = set(columns).intersection(*(found for _, found in others))
     return [key for key in columns if key in shared], notes, error
 
@@ -303,9 +303,12 @@ def count_texts(agree: Agree, inputs: dict[str, Columns], names: dict[str, str])
             if words and texts.like_numbers > texts.unlike_numbers:
                 owner.keep(f"column {name!r} is taken for text: {min(words)!r} is not a number")
             if names_rows(len(texts.values), texts.rows, FEW_ROWS):
-                error = str(too_many_texts(name, len(texts.values), texts.rows))
                 if whose != "all":
-                    error += f" It is numbers, but not for {whose}: correct it there."
+                    raise UserError(
+                        f"column {name!r} is numbers, but not for {whose}: correct it there, or "
+                        f"leave it out with --drop {name!r}."
+                    )
+                error = too_many_texts(name, len(texts.values), texts.rows)
                 example = f"One of them is {shortened(min(texts.values))}."
                 raise UserError(f"{owner.name}: {error}", example)
             found[name] = {tag(salt, value) for value in texts.values}

@@ -100,7 +100,9 @@ class Dataset:
     title: str = ""
     """Name in tables and figures; `name`, if this is empty."""
     summary: str = ""
-    preset: Preset
+    preset: Preset = Preset(
+        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=1000, local_rounds=100
+    )
     groups: tuple[str, ...] | None = None
     """Names of the groups, if they are known before reading; None if not (csv)."""
     ssg_shares: tuple[int, ...] | None = None

@@ -257,8 +257,8 @@ class Texts:
             )
         if self.other:
             notes.append(
-                f"column {name!r}: {self.other} training values in fewer rows of their owner than "
-                "--min-value-rows, 'other' in the inputs"
+                f"column {name!r}: {self.other} training rows have a value that fewer rows of "
+                "their owner have than --min-value-rows, 'other' in the inputs"
             )
         if self.missing or self.missing_test:
             become = "a category of their own" if self.missing else "all zero in the inputs"

@@ -161,8 +161,8 @@ def kept(owner: Owner, text: str, host: str) -> str:
     """Say `text` to the owner alone; return the sentence that tells others where."""
     place = f"{owner.name}.fedmpi.txt beside the owner's file on {host}"
     if owner.keep(text):
-        return f" What quotes its rows is in {place}."
-    return f" What quotes its rows is left out: {place} cannot be written."
+        return f" The same with the cell is in {place}, for the owner alone."
+    return f" The cell is told to nobody: {place} cannot be written."
 
 
 def nameless(error: BaseException) -> str:

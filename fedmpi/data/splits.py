@@ -73,7 +73,7 @@ def model_selection() -> ModuleType:
         import sklearn.model_selection
     except ImportError:
         raise UserError(
-            "cross-validation needs scikit-learn: pip install 'fedmpi[tune]'."
+            "cross-validation needs scikit-learn: ./launch/setup.sh tune, or pip install '.[tune]'."
         ) from None
     return sklearn.model_selection
 

@@ -59,7 +59,7 @@ class SurvivingTraining(Training):
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
         self._theta.copy_(self.model.theta)
-        beside = [*self.method.shared.values(), *self.method.of_clients.values()]
+        beside = [*self.method.kept_everywhere().values(), *self.method.of_clients.values()]
         before = [value.clone() for value in beside]
         state = {}
         if self.server:

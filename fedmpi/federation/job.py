@@ -239,8 +239,8 @@ class Job:
                 self.clients.batches = self._batches(rows.group.cpu().numpy())
             elif not c.local_epochs and not self.method.has_cohorts():
                 self.clients.merge_equal_rows()
-        of_optimizer = self.method.optimizer.state(self.model)
-        self.method.shared = of_optimizer | self.method.shared_state(self.model)
+        self.method.shared = self.method.shared_state(self.model)
+        self.method.optimizer.shared = self.method.optimizer.state(self.model)
         self.method.of_clients = {
             name: first.expand(len(self.my_clients), *first.shape).clone()
             for name, first in self.method.client_state(self.model).items()
@@ -327,7 +327,7 @@ class Job:
 
         places = self.ranks.gather(here(self.ranks.host, self.device))
         done = self._on_server(start)
-        for vector in (self.model.theta, *self.method.shared.values()):
+        for vector in (self.model.theta, *self.method.kept_everywhere().values()):
             self._bcast(vector)
         if done:
             self._give_client_state()

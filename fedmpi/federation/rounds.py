@@ -41,6 +41,8 @@ class Training:
     """Number of rounds done before: 0, or the round of the checkpoint that is resumed."""
     t: int = field(default=0, init=False)
     """The round that is under way."""
+    reported: bool = field(default=False, init=False)
+    """Whether this rank has sent the losses of the round."""
     diverged: bool = field(default=False, init=False)
     """Whether any of the risks that were reported last is not finite; on the server."""
     computing: float = field(default=0.0, init=False)
@@ -96,8 +98,10 @@ class Training:
             weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
         )
         self.model.sums.zero_()
+        self.reported = False
         if clients:
             self.method.client_round(clients, now)  # theta_k - theta, weighted, into the sum
+            self.check_reported(evaluate)
         else:
             self.report(self.of_all(None, None), evaluate, cohort)
         waited = self.ranks.seconds_waited - waited
@@ -105,10 +109,11 @@ class Training:
         # The flag travels in the sum: NaN tells all ranks that the run has diverged, 1 of a signal.
         self.exchange.sum_changes(flag=math.nan if self.diverged else float(bool(signals.asked())))
         self.check_finite(t)
-        self.method.apply(self.model, t)  # theta <- theta + sum_k (n_k / n)(theta_k - theta)
+        self.method.apply(self.model, t)  # the step of theta on sum_k (n_k / n)(theta_k - theta)
 
     def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
         """Send the losses at theta. The server steps the adversary, and sends the new weights."""
+        self.reported = True
         self.exchange.send_losses(losses, evaluate)
         if self.server:
             risks = self.exchange.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
@@ -132,6 +137,14 @@ class Training:
         """Weights of `some` of the hosted clients; all `weights`, where these are of groups."""
         one_each = self.method.reports in ("clients", "cells") and some is not self.clients
         return weights[some.places] if some and one_each else weights
+
+    def check_reported(self, evaluate: bool) -> None:
+        """Raise a UserError for a method whose clients kept the server waiting for their losses."""
+        if (evaluate or self.method.reports) and not self.reported:
+            raise UserError(
+                f"round {self.t}: client_round of --method {self.method.config.method} did not "
+                "call now.report, for which the server waits. See docs/extend.md."
+            )
 
     def send_weights(self) -> None:
         self.exchange.send_weights(self.method.weights() if self.server else None)

@@ -166,7 +166,7 @@ class Server:
             "theta": self.model.theta.detach().cpu(),
             "theta_mean": self.theta_mean,
             "method": {k: torch.from_numpy(np.array(v)) for k, v in self.method.state().items()},
-            "shared": {k: v.detach().cpu() for k, v in self.method.shared.items()},
+            "shared": {k: v.detach().cpu() for k, v in self.method.kept_everywhere().items()},
             "of_clients": {k: torch.from_numpy(v) for k, v in client_tables.items()},
             "history": self.history.mark(),
             "client_weights": self.client_weights.mark(),
@@ -216,7 +216,7 @@ class Server:
         self.model.theta.copy_(state["theta"])
         self.theta_mean.copy_(state["theta_mean"])
         self.method.restore({k: v.numpy() for k, v in state["method"].items()})
-        for name, value in self.method.shared.items():
+        for name, value in self.method.kept_everywhere().items():
             value.copy_(state["shared"][name])
         self.client_tables = {k: state["of_clients"][k].numpy() for k in self.method.of_clients}
         self.seconds_before = float(state["seconds"])

@@ -24,7 +24,7 @@ AVERAGE = Option(
     "average",
     str,
     choices=AVERAGES,
-    label="mean of {}",
+    label={"all": "mean of all θ", "tail": "mean of the last quarter", "last": "last θ"},
     help="the model that is reported: the mean of all theta, of the last quarter of the rounds, "
     "or the last theta (the method's: all or last)",
 )
@@ -107,8 +107,9 @@ class Method:
 
     @classmethod
     def all_options(cls) -> tuple[Option, ...]:
-        """Its own options, and those of the step of theta, which every method has."""
-        return (*cls.options, *optimizer.STEP_OPTIONS, AVERAGE)
+        """Options of the method, and of the step of theta, unless the method steps theta itself."""
+        own_step = cls.apply is not Method.apply
+        return (*cls.options, *(() if own_step else optimizer.STEP_OPTIONS), AVERAGE)
 
     @classmethod
     def option(cls, name: str) -> Option | None:
@@ -215,5 +216,13 @@ class Method:
         return model.change
 
     def apply(self, model: FlatModel, t: int) -> None:
-        """Go from theta to the next theta, by the optimizer, in round `t`."""
-        self.optimizer.step(model.theta, self.update(model), self.shared, t)
+        """Go from theta to the next theta, by the optimizer, in round `t`.
+
+        A method that overrides this does without --optimizer; `update` is enough for most.
+        """
+        self.optimizer.step(model.theta, self.update(model), self.optimizer.shared, t)
+
+    def kept_everywhere(self) -> dict[str, Tensor]:
+        """State that every rank has, of the method and of its optimizer, by name."""
+        of_optimizer = {f"optimizer/{name}": v for name, v in self.optimizer.shared.items()}
+        return self.shared | of_optimizer

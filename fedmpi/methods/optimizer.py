@@ -57,17 +57,20 @@ STEP_OPTIONS = (
 
 
 class Optimizer:
-    """What is done with the change. A subclass overrides `step` and, if it has some, `state`."""
+    """One way to step theta. A subclass overrides `step` and, if it keeps something, `state`."""
+
+    shared: dict[str, Tensor]
+    """What `state` gave, as it is now."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.shared = config, {}
 
     def state(self, model: FlatModel) -> dict[str, Tensor]:
-        """The first value of what is kept from round to round: the `shared` of `step`."""
+        """First values of what the optimizer keeps from round to round: the `shared` of `step`."""
         return {}
 
     def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
-        """Go from theta to the next theta, in place."""
+        """Go from theta to the next theta; change `theta` and the tensors of `shared` in place."""
         raise NotImplementedError
 
     def scheduled(self, t: int) -> float:

@@ -41,8 +41,8 @@ class Option:
     grid: tuple[float, ...] = ()
     """Values that fedmpi.tune tries, unless the user gives others."""
     help: str = ""
-    label: str = ""
-    """Format of the value beside the method's name, as "q = {}"."""
+    label: str | Mapping[str, str] = ""
+    """Format of the value beside the method's name, as "q = {}"; or a text for each value."""
     variant: str | Mapping[str, str] = ""
     """Format of the value that tells two rows of the paper's tables apart, as "q={}"; or a text for
     each value."""
@@ -77,6 +77,8 @@ class Option:
     def said(self, value: Any) -> str:
         """Format the value as tables and the report show it."""
         text = f"{value:g}" if isinstance(value, float) else str(value)
+        if not isinstance(self.label, str):
+            return self.label[text]
         return (self.label or f"{self.name} = {{}}").format(text)
 
 

@@ -61,7 +61,8 @@ def import_torchvision(wanted_by: str) -> ModuleType:
         import torchvision
     except ModuleNotFoundError:
         raise UserError(
-            f"--model {wanted_by} needs torchvision: pip install 'fedmpi[images]'."
+            f"--model {wanted_by} needs torchvision: ./launch/setup.sh images, or pip install "
+            "'.[images]'."
         ) from None
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):

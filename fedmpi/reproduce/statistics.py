@@ -100,7 +100,11 @@ def option_labels(config: Mapping[str, Any]) -> dict[str, str]:
 
 def option_facts(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Names and values of the method's own options: the name is a sign where it has one."""
-    signs = {name: option.label.partition(" = ") for name, option in _declared().items()}
+    formats = {name: option.label for name, option in _declared().items()}
+    signs = {
+        name: (label if isinstance(label, str) else "").partition(" = ")
+        for name, label in formats.items()
+    }
     facts = [
         (sign if equals else name.replace("_", " "), config.get(name))
         for name, (sign, equals, _) in signs.items()

@@ -24,6 +24,7 @@ from fedmpi.methods.method import Method
 from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
+from fedmpi.run.solver import SOLVERS, bundle
 from fedmpi.run.tuned import apply_tuned
 
 LOSSES = ("cross-entropy", "brier")
@@ -79,8 +80,15 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g = p.add_argument_group("the method")
     g.add_argument("--rounds", type=int, help="T")
     g.add_argument("--lr", type=float, help="step size of theta")
+    if ":" in method:
+        refuse_taken_flags(method)
     for option in methods.all_options(method).values():
         g.add_argument(option.flag, type=option.type, help=option.help or None)
+    text = (
+        "of methods with one step a round: paper, the fixed steps of Algorithm 1; fast, momentum "
+    )
+    text += "and, for images, batches (paper)"
+    g.add_argument("--solver", default="paper", help=text)
     g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
@@ -119,6 +127,19 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g.add_argument("--balance", default="rows", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
     return p
+
+
+def refuse_taken_flags(method: str) -> None:
+    """Raise a UserError for an option of the user's method that is a flag of fedmpi already."""
+    found = methods.find(method)
+    of_step = found.all_options()[len(found.options) :]
+    taken = FIELDS | {option.name for option in of_step}
+    for option in found.options:
+        if option.name in taken:
+            raise UserError(
+                f"--method {method}: its option {option.name!r} is a flag of fedmpi already: "
+                "choose another name."
+            )
 
 
 class Refused(argparse.Action):
@@ -167,6 +188,8 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     """Return the checked configuration of options that have been parsed; fill in `a`."""
     if a.tuned:
         apply_tuned(a)
+    if a.solver not in SOLVERS:
+        raise unknown_name("--solver", a.solver, SOLVERS)
     dataset, method = datasets.find(a.dataset), methods.find(a.method)
     a.dataset = dataset.name
     for option in method.all_options():  # of a grid of methods, the parser may not know all
@@ -262,6 +285,8 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
             defaults[option.name] = option.default_for(preset)
         elif local:  # FedMinMax, if the user asks for it
             defaults[option.name] = 1 if option.name == "local_epochs" else option.default
+    if not local:
+        defaults |= bundle(a.solver, a.model or preset.model, method)
     for name, value in defaults.items():
         if getattr(a, name) is None:
             setattr(a, name, value)

@@ -59,6 +59,7 @@ class Config:
     reduce: str
     cuda_aware: bool
     balance: str
+    solver: str
     tuned: str | None
     data_dir: str
     output: str
@@ -133,6 +134,7 @@ NOT_IDENTITY = (
     "reduce",
     "cuda_aware",
     "balance",
+    "solver",
     "tuned",
     "data_dir",
     "output",

@@ -188,7 +188,7 @@ def test_owners_must_have_the_same_columns():
     assert "Is its first line the names" in error
     shared, notes, error = common_columns([("ash", [b"1", b"2"]), ("elm", [b"2", b"1", b"3"])])
     assert (shared, error) == ([b"1", b"2"], None)
-    assert notes == ["1 columns of elm that ash has not left out"]
+    assert notes == ["elm: 1 columns left out that ash does not have"]
 
 
 @pytest.mark.parametrize("least", [2, 6])

@@ -238,8 +238,8 @@ TABLES = {
         table=TABLE + "".join(f"id{i},1,a,no\n" for i in range(300)), says="--drop 'u'"
     ),
     "two columns of a name": Case(table=TABLE.replace("u,v", "u,u", 1), says="more than one col"),
-    "a missing column": Case("--target z", "unknown column in p.csv 'z'.*g, u, v, y"),
-    "a column to drop that is missing": Case("--drop z", "unknown column in p.csv 'z'"),
+    "a missing column": Case("--target z", "p.csv has no column 'z'.*g, u, v, y"),
+    "a column to drop that is missing": Case("--drop z", "p.csv has no column 'z'"),
     "a missing column of thousands": Case(
         "--target z", "500 in all", ",".join(f"c{i}" for i in range(500)) + "\n1" + ",1" * 499
     ),

@@ -183,3 +183,39 @@ def test_options_of_ones_own_are_on_the_command_line(train, tmp_path):
     for wrong, message in (("1", "--beta 1.0: must be at least 0 and below 1"), ("x", "--beta")):
         with pytest.raises(UserError, match=message):
             train(*plain, "--beta", wrong, output="wrong")
+
+
+OWN = """
+from fedmpi.methods.fedavg import FedAvg
+from fedmpi.methods.fedminmax import FedMinMax
+from fedmpi.methods.option import Option
+
+class TakesRows(FedMinMax):
+    options = (*FedMinMax.options, Option("rows", int, 1))
+
+class TakesMomentum(FedMinMax):
+    options = (*FedMinMax.options, Option("momentum", default=0.5))
+
+class Silent(FedAvg):
+    def client_round(self, clients, now):
+        for i, change in clients.local_changes(now.t, self.config):
+            clients.add(change, clients.sizes[i] / now.total_rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--method", "mine:TakesRows"], "its option 'rows' is a flag of fedmpi already"),
+        (["--method", "mine:TakesMomentum"], "its option 'momentum' is a flag of fedmpi already"),
+        (["--method", "mine:Silent"], "client_round of --method mine:Silent did not call"),
+        (["--method", "needy:Momentum", "--optimizer", "adam"], "--optimizer does nothing with"),
+    ],
+)
+def test_what_a_method_must_not_do(train, tmp_path, monkeypatch, given, message):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = options(tmp_path, "Momentum")
+    del plain[plain.index("--method") : plain.index("--beta") + 2]
+    with pytest.raises(UserError, match=message):
+        train(*plain, *given)

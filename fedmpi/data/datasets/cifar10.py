@@ -63,7 +63,8 @@ def images_in(picture: Path) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError as error:
-        raise Unavailable("decoding it needs pillow: pip install 'fedmpi[images]'") from error
+        hint = "./launch/setup.sh images, or pip install '.[images]'"
+        raise Unavailable(f"decoding it needs pillow: {hint}") from error
     try:
         with Image.open(picture) as image:
             return np.asarray(image.convert("RGB")).transpose(0, 2, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmpi.data.dataset import Arrays, Dataset, Preset
+from fedmpi.data.dataset import Arrays, Dataset
 from fedmpi.data.options import DataOptions
 from fedmpi.errors import Line, UserError, shortened, unknown_name
 
@@ -33,9 +33,6 @@ class CsvFile(Dataset):
     """Columns of numbers are standardised, columns of text become one input for each value."""
 
     summary = "your own table, with --target and --group"
-    preset = Preset(
-        "mlp", "cross-entropy", 0.01, 0.01, local_epochs=15, rounds=1000, local_rounds=100
-    )
     uses: tuple[str, ...] = (
         "seed",
         "target",
@@ -288,4 +285,9 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
                     f"{path} has one column: separate its cells by commas.",
                     f"The column is {shortened(only)}.",
                 )
-            raise unknown_name(f"column in {path}", name, frame.columns)
+            allowed = unknown_name("column", name, frame.columns).line.quoted
+            raise UserError(
+                f"{path} has no column {shortened(name)}. Is its first line the names of its "
+                "columns?",
+                allowed.replace("Allowed:", "They are:"),
+            )
