@@ -159,7 +159,7 @@ CASES = {
     ),
     "a word among many numbers": Case(
         changed(0, "zq7", SOME),
-        "'age' is text .* numbers, but not for birch: correct it there",
+        "column 'age' is numbers, but not for birch: correct it there",
         True,
     ),
     "infinite numbers": Case(changed(0, "inf", SOME), r"'age' has \d infinite values"),
