@@ -22,6 +22,9 @@ from fedmpi.mpi.allreduce import Flat, Hierarchical
 from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
 
+DONE = -1e6
+"""Flag of a run that has come to its end before its last round: less than all ranks' signals."""
+
 
 class Exchange:
     """One rank's end of the exchange.
@@ -49,6 +52,8 @@ class Exchange:
         """Risks r_a at the theta that the last evaluated round began with; on the server."""
         self.client_risks = np.zeros(0)
         """Risks r_k or r_{a,k} of the last round, if `reports` is by client; on the server."""
+        self.done = False
+        """Whether the server has said that the last round was the last: all ranks know it."""
         self.asked_to_stop = False
         """Whether any rank had been asked to stop when the last round closed; same on all ranks."""
         self._by_group = reports == "groups"
@@ -143,6 +148,7 @@ class Exchange:
         self._finish_sending()
         self.reduction.finish()
         self.asked_to_stop = bool(self.model.buffer[-1] > 0)
+        self.done = bool(self.model.buffer[-1] < 0)
         self.model.from_mpi()
         if self.ranks.is_server:
             self.receive_weights()

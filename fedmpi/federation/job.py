@@ -362,7 +362,7 @@ class Job:
             assert self.server and by_rank and last_theta is not None
             costs = {
                 "seconds": seconds,
-                "seconds_per_round": seconds / self.config.rounds,
+                "seconds_per_round": seconds / self.server.rounds_done,
                 "bytes_per_round": max(b for b, _ in by_rank),
                 "peak_rss_mb": max(r for _, r in by_rank),
             }

@@ -12,7 +12,7 @@ import torch
 
 from fedmpi.errors import UserError
 from fedmpi.federation.clients import Clients
-from fedmpi.federation.exchange import Exchange
+from fedmpi.federation.exchange import DONE, Exchange
 from fedmpi.methods.method import Method, Round
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import signals
@@ -58,10 +58,14 @@ class Training:
             split = self.whole_round(t, evaluate)
             if self.server:
                 self.server.end_round(t, split)
-            if t < self.rounds:
+            if self.exchange.done:
+                self.rounds = t
+            elif t < self.rounds:
                 if self.exchange.asked_to_stop:
                     self.stop(t)
                 self.save_if_due(t)
+            if t == self.rounds:
+                break
         self.end_rounds()
         if not torch.isfinite(self.model.theta.sum()):
             if self.server:
@@ -78,9 +82,9 @@ class Training:
         self.exchange.receive_weights()
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
-        """Do round `t`; after a round that is evaluated, call `look_at_ranks`."""
+        """Do round `t`; after one that is evaluated, or the last, call `look_at_ranks`."""
         self.one_round(t, evaluate)
-        return self.look_at_ranks(t) if evaluate else None
+        return self.look_at_ranks(t) if evaluate or self.exchange.done else None
 
     def one_round(self, t: int, evaluate: bool) -> None:
         """Do one round of Algorithm 1; the exchange overlaps with the clients' passes."""
@@ -106,10 +110,20 @@ class Training:
             self.report(self.of_all(None, None), evaluate, cohort)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
-        # The flag travels in the sum: NaN tells all ranks that the run has diverged, 1 of a signal.
-        self.exchange.sum_changes(flag=math.nan if self.diverged else float(bool(signals.asked())))
+        self.exchange.sum_changes(self.flag())
         self.check_finite(t)
-        self.method.apply(self.model, t)  # the step of theta on sum_k (n_k / n)(theta_k - theta)
+        if self.server:
+            self.server.certify(self.model)
+        if not self.exchange.done:  # then theta stays as it was certified
+            self.method.apply(self.model, t)  # theta's step on sum_k (n_k / n)(theta_k - theta)
+
+    def flag(self) -> float:
+        """What this rank tells all ranks in the sum: that the run diverged, is done, or to stop."""
+        if self.diverged:
+            return math.nan
+        if self.server and self.server.is_done():
+            return DONE
+        return float(bool(signals.asked()))
 
     def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
         """Send the losses at theta. The server steps the adversary, and sends the new weights."""
@@ -120,6 +134,7 @@ class Training:
             self.diverged = not self.all_finite(risks, cohort)
             if self.method.reports and not self.diverged:
                 assert risks is not None
+                self.server.keep_weights()
                 self.method.update_weights(risks)  # mu <- project(mu + lr_mu * r)
         if self.method.reports:
             self.send_weights()  # w = mu / rho

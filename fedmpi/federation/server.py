@@ -14,6 +14,7 @@ import torch
 
 from fedmpi.data.options import options_from
 from fedmpi.errors import UserError, said_by
+from fedmpi.federation.certificate import certificate_for
 from fedmpi.federation.evaluation import Scores
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.fairness import fairness_of
@@ -27,6 +28,7 @@ from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import Progress, warn
 from fedmpi.run.journal import Journal
 from fedmpi.run.lost_ranks import RANKS
+from fedmpi.run.until import read_until
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
@@ -57,9 +59,29 @@ class Server:
         """The rounds of the checkpoints that were written."""
         self.measured: dict[str, float] = {}
         """Numbers measured or chosen at the start, kept in config.json and in checkpoints."""
+        self.certificate = certificate_for(config)
+        self.until = read_until(config.until)
+        self.weights_used: np.ndarray | None = None
+        self.rounds_done = 0
         self.seconds_before = 0.0
         self.client_tables: dict[str, np.ndarray] = {}
         """State of all clients, a row for each, from the checkpoint that is resumed."""
+
+    def keep_weights(self) -> None:
+        """Keep the weights of this round's gradient, before the adversary steps."""
+        weights = self.method.group_weights()
+        self.weights_used = None if weights is None else weights.copy()
+
+    def certify(self, model: FlatModel) -> None:
+        """Take the round into the bounds of the minimax risk, if there are some."""
+        risks, mu = self.exchange.group_risks, self.weights_used
+        if self.certificate and risks is not None and mu is not None:
+            self.certificate.look(mu, risks, model.theta, model.change)
+            self.measured["lower bound"] = self.certificate.lower
+
+    def is_done(self) -> bool:
+        """Whether the gap is as small as the user wants it: the round that begins is the last."""
+        return bool(self.certificate and self.until and self.certificate.gap <= self.until)
 
     def start_clock(self) -> None:
         """Start the clock and the progress display: the rounds begin now."""
@@ -79,6 +101,7 @@ class Server:
         rounds = max(1, t - self.averaged_from + 1)
         self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / rounds)
         self.rounds_in_row += 1
+        self.rounds_done = t
         if split:
             self.add_row(t, *split)
         risks = self.exchange.group_risks
@@ -108,6 +131,8 @@ class Server:
             "exchange": round(max(0.0, wall - longest_compute) / n, 6),
             "wait": round((longest_compute - mean_compute) / n, 6),
         }
+        if self.certificate:
+            row |= self.certificate.saved()
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(row))
         if not self.history:
@@ -222,6 +247,8 @@ class Server:
         self.seconds_before = float(state["seconds"])
         self.measured = self.folder.read_json("config.json").get("measured", {})
         self.measured |= state["measured"]
+        if self.certificate:
+            self.certificate.lower = self.measured.get("lower bound", -math.inf)
         self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
         for journal, name in ((self.history, "history"), (self.client_weights, "client_weights")):
             if not journal.restore(state[name]):
@@ -275,6 +302,9 @@ class Server:
             "last": model.state_dict(last_theta),
         }
         self.finish_history()
+        result["rounds"] = self.rounds_done
+        if self.certificate:  # of the theta that the last round began with
+            result["certificate"] = self.certificate.saved()
         if self.plan.lost or self.config.on_client_failure == "continue":
             result["lost"] = self.plan.lost
         self.folder.write("model.pt", lambda file: torch.save(states, file))

@@ -26,6 +26,7 @@ from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
 from fedmpi.run.solver import SOLVERS, bundle
 from fedmpi.run.tuned import apply_tuned
+from fedmpi.run.until import check_until
 
 LOSSES = ("cross-entropy", "brier")
 REDUCTIONS = ("auto", "flat", "hierarchical", "measure")
@@ -89,6 +90,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     )
     text += "and, for images, batches (paper)"
     g.add_argument("--solver", default="paper", help=text)
+    text = "end when the model is proven to be that near to the best: gap=1e-3; for convex models"
+    g.add_argument("--until", metavar="gap=G", help=text)
     g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
     g = p.add_argument_group("the data")
     g.add_argument("--skew", type=float, help="Dirichlet C of client sizes (50)")
@@ -243,9 +246,13 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
         name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
         a.output = f"runs/{name}"
+    if a.until is not None and a.average is None:
+        a.average = "last"  # the theta that is certified
     options = {option.name: getattr(a, option.name) for option in method.all_options()}
     others = {name: value for name, value in vars(a).items() if name in FIELDS}
-    return Config(**others, options=options)
+    config = Config(**others, options=options)
+    check_until(config)
+    return config
 
 
 def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:

@@ -60,6 +60,7 @@ class Config:
     cuda_aware: bool
     balance: str
     solver: str
+    until: str | None
     tuned: str | None
     data_dir: str
     output: str
