@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -412,6 +413,8 @@ class Job:
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange
+            if self.server.certificate:  # other rows are another problem, with other bounds
+                self.server.certificate.lower = -math.inf
         return self.exchange, self.total_rows
 
     def _test_rows(self) -> Rows | None:

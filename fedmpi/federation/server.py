@@ -68,8 +68,8 @@ class Server:
         """State of all clients, a row for each, from the checkpoint that is resumed."""
 
     def keep_weights(self) -> None:
-        """Keep the weights of this round's gradient, before the adversary steps."""
-        weights = self.method.group_weights()
+        """Keep the weights of this round's gradient, before the adversary steps, for the bounds."""
+        weights = self.method.group_weights() if self.certificate else None
         self.weights_used = None if weights is None else weights.copy()
 
     def certify(self, model: FlatModel) -> None:

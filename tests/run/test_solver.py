@@ -27,7 +27,7 @@ def test_fast_is_the_same_for_all_methods_with_one_step(method, dataset, bundle)
 def test_what_is_given_wins():
     given = ("--lr", "0.3", "--rounds", "7", "--optimizer", "adam")
     fast = config("--dataset", "adult", "--solver", "fast", *given)
-    assert (fast.lr, fast.rounds, fast.optimizer, fast.lr_mu) == (0.3, 7, "adam", 0.1)
+    assert (fast.lr, fast.rounds, fast.optimizer, fast.lr_mu) == (0.3, 7, "adam", 0.3)
 
 
 def test_methods_with_local_epochs_keep_their_own():
