@@ -27,7 +27,7 @@ FAST: dict[str, Any] = {
 
 FAST_IMAGES: dict[str, Any] = FAST | {
     "lr": 0.05,
-    "lr_mu": 0.02,
+    "lr_mu": 0.05,
     "rounds": 1500,
     "schedule": "cosine",
     "batch_rows": 250,
