@@ -24,11 +24,11 @@ from fedmpi.models.micro_batch import rows_of_a_pass
 
 def make(model: str, x: np.ndarray, y: np.ndarray) -> Clients:
     module = models.build(model, x.shape[1:], 2, seed=0)
-    piece = rows_of_a_pass(model, module, 4)
+    batch_rows = rows_of_a_pass(model, module, 4)
     flat = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
     rows = Rows(torch.from_numpy(x), torch.from_numpy(y), torch.zeros(len(y), dtype=torch.int64))
     one, counts = np.zeros(1, dtype=np.int64), np.array([[len(y)]])
-    return Clients(one, counts, rows, flat, cross_entropy, piece, seed=0)
+    return Clients(one, counts, rows, flat, cross_entropy, batch_rows, seed=0)
 
 
 def step(some: Clients) -> float:

@@ -1,7 +1,7 @@
 """Time the arithmetic of a rank: passes by hand, autograd's, and a plain loop's, in CPU time.
 
     python benchmarks/passes.py [--rows 8000] [--clients 10] [--batch 100] [--repeats 9]
-    python benchmarks/passes.py --model mlp4 --inputs 1 --pieces 256 768 2048
+    python benchmarks/passes.py --model mlp4 --inputs 1 --batches 256 768 2048
 
 The MLP of Adult, or another perceptron, on random rows, one process, one thread, nothing sent. The
 forms take turns, and CPU seconds are counted, not those of the clock: a busy machine then changes
@@ -29,14 +29,14 @@ class Rank:
     """A client rank without a federation."""
 
     def __init__(
-        self, model: str, rows: Rows, sizes: np.ndarray, batch: int, piece: int, by_hand: bool
+        self, model: str, rows: Rows, sizes: np.ndarray, batch: int, batch_rows: int, by_hand: bool
     ):
         module = models.build(model, rows.x.shape[1:], 2, seed=0)
         self.model = FlatModel(module, torch.float32, torch.device("cpu"), scalars=1)
         if not by_hand:
             self.model._dense = None
         numbers, counts = np.arange(len(sizes)), sizes[None]
-        self.clients = Clients(numbers, counts, rows, self.model, cross_entropy, piece, seed=0)
+        self.clients = Clients(numbers, counts, rows, self.model, cross_entropy, batch_rows, seed=0)
         self.config = SimpleNamespace(local_epochs=1, batch_size=batch, lr=LR)
         self.total, self.t = sizes.sum(), 0
 
@@ -61,7 +61,7 @@ def main() -> None:
     p.add_argument("--rows", type=int, default=8000)
     p.add_argument("--clients", type=int, default=10)
     p.add_argument("--batch", type=int, default=100)
-    p.add_argument("--pieces", type=int, nargs="+", default=[128, 256, 512, 1024, 2048])
+    p.add_argument("--batches", type=int, nargs="+", default=[128, 256, 512, 1024, 2048])
     p.add_argument("--repeats", type=int, default=9)
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -84,12 +84,14 @@ def main() -> None:
         },
         "one step on all rows": {
             "plain loop": plain(None).round,
-            "autograd, pieces of 1024": Rank(
+            "autograd, batches of 1024": Rank(
                 a.model, rows, sizes, a.batch, 1024, by_hand=False
             ).step,
             **{
-                f"by hand, pieces of {n}": Rank(a.model, rows, sizes, a.batch, n, by_hand=True).step
-                for n in a.pieces
+                f"by hand, batches of {n}": Rank(
+                    a.model, rows, sizes, a.batch, n, by_hand=True
+                ).step
+                for n in a.batches
             },
         },
     }

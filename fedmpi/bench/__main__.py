@@ -136,8 +136,8 @@ class Bench:
         for task in self.a.tasks:
             both = clients + TASKS[task]
             found = self.compete(python, self.cores, "floor", both, both)
-            piece = f"pieces of {found['piece']} rows" if found["piece"] else "plain loop"
-            what = f"{piece} on {self.cores} core{'s' * (self.cores > 1)}, no messages"
+            batch = f"batches of {found['batch']} rows" if found["batch"] else "plain loop"
+            what = f"{batch} on {self.cores} core{'s' * (self.cores > 1)}, no messages"
             yield self.row("floor", task, what, self.cores, found)
 
     def clients(self, python: Path) -> Iterator[Row]:

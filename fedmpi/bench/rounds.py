@@ -133,7 +133,7 @@ class Plain(Contestant):
         if share and not config.batch_size:
             loops = [PieceLoop(module, clients, config.loss, config.lr, n) for n in PIECES]
             self.loop: PlainLoop = min(loops, key=lambda loop: seconds_of(loop.round))
-            self.piece = self.loop.batch
+            self.rows_of_a_batch = self.loop.batch
             return
         self.loop = PlainLoop(module, clients, config.loss, config.lr, config.batch_size)
         if config.batch_size:
@@ -263,7 +263,7 @@ def main() -> int:
         second.end()
         world.meet()
     if world.is_server:
-        result |= {"piece": getattr(second, "piece", None), "torch": torch.__version__}
+        result |= {"batch": getattr(second, "rows_of_a_batch", None), "torch": torch.__version__}
         result["batches"] = [first.batches, second.batches]
         result["mpi"] = f"{MPI.get_vendor()[0]} {'.'.join(map(str, MPI.get_vendor()[1]))}"
         print(MARK + json.dumps(result), flush=True)

@@ -149,20 +149,20 @@ class Clients:
             report(np.zeros(self._cells))
             return
         step = kept[:0]
-        pieces = self._pieces(len(x))
+        micro_batches = self._micro_batches(len(x))
 
         def weights(losses: Tensor) -> Tensor:
             nonlocal step
             kept[rows] = losses
-            if rows is pieces[0]:
+            if rows is micro_batches[0]:
                 of_cells = self.by_cell(-lr * cell_weights())
                 step = of_cells[batch.cell].mul_(batch.counts_for) if batch else of_cells[self.cell]
                 step = step if batch else self._of_kept_rows(step)
-            if rows is pieces[-1]:
+            if rows is micro_batches[-1]:
                 report(self._sum_by_cell(batch))
             return step[rows]
 
-        for rows in pieces:
+        for rows in micro_batches:
             self.model.add_gradient(x[rows], y[rows], self.loss, weights)
 
     def _rows_of_round(self, t: int) -> Batch:
@@ -191,7 +191,7 @@ class Clients:
     def loss_sums(self) -> np.ndarray:
         """Sum the losses of each cell at the model's theta; return hosted clients × groups."""
         with torch.no_grad():
-            for rows in self._pieces(len(self.x)):
+            for rows in self._micro_batches(len(self.x)):
                 self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
         return self._sum_by_cell()
 
@@ -371,7 +371,7 @@ class Clients:
             self._batch = x.new_empty(len(chosen), *x.shape[1:])
         return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
-    def _pieces(self, rows: int) -> list[slice]:
+    def _micro_batches(self, rows: int) -> list[slice]:
         """Split the rows into as few micro-batches as possible, of equal length.
 
         Of equal length, because the last backward pass hides the messages of the round.

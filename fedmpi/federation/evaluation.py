@@ -53,9 +53,9 @@ def evaluate(
         cells = np.zeros(confusion.size, dtype=np.int64)
         with torch.no_grad():
             for start in range(0, len(rows.x), micro_batch):
-                piece = slice(start, start + micro_batch)
-                y, group = rows.y[piece], rows.group[piece]
-                logits = model(rows.x[piece])
+                batch = slice(start, start + micro_batch)
+                y, group = rows.y[batch], rows.group[batch]
+                logits = model(rows.x[batch])
                 row_losses = loss(logits, y).double()
                 losses += torch.bincount(group, row_losses, groups).cpu().numpy()
                 cell = (group * classes + y) * classes + logits.argmax(1)
