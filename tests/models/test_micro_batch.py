@@ -40,7 +40,7 @@ def test_wide_layers_and_small_caches_take_fewer_rows(monkeypatch, name, shape, 
 def test_pieces_are_as_few_as_may_be_and_even(rows):
     clients = Clients.__new__(Clients)
     clients.micro_batch = 50
-    lengths = [piece.stop - piece.start for piece in clients._pieces(rows)]
+    lengths = [batch.stop - batch.start for batch in clients._micro_batches(rows)]
     assert sum(lengths) == rows and len(lengths) == -(-rows // 50)
     assert max(lengths) <= 50 and max(lengths) - min(lengths) <= 1
 
