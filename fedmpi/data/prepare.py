@@ -3,11 +3,14 @@
 A folder appears whole: it is built beside its place and renamed.
 """
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -150,16 +153,28 @@ def save_batches(path: Path, array: Encoded, progress: bool) -> None:
 
 def publish(aside: Path, folder: Path) -> None:
     """Rename `aside` to `folder`; if another process came first, its copy is as good."""
-    if folder.exists() and is_stale(folder):
-        old = aside.with_name(f"{aside.name}-old")
-        with suppress(FileNotFoundError):  # another process may be replacing it too
+    with one_process_at_a_time(folder.parent):
+        if folder.exists() and is_stale(folder):
+            old = aside.with_name(f"{aside.name}-old")
             folder.rename(old)
-        shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+        try:
+            aside.rename(folder)
+        except OSError:
+            if not (folder / "manifest.json").is_file():
+                raise
+
+
+@contextmanager
+def one_process_at_a_time(folder: Path) -> Iterator[None]:
+    """Lock the folder: what is stale when it is looked at must not be new when it is moved."""
+    place = os.open(folder, os.O_RDONLY)
     try:
-        aside.rename(folder)
-    except OSError:
-        if not (folder / "manifest.json").is_file():
-            raise
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def verify(folder: Path) -> Prepared:

@@ -140,7 +140,11 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"test": "v,g,t\n1,5,1\n"}, "no test rows are left"),
         ("v,g,t\n1,a,0\n2,b,1\n", {}, "no test rows are left"),
         (table(FINE, "v" * 2000 + ",g,t"), {}, r"2,000 characters: is a quote left open\?"),
-        (table([*FINE, ("x" * 2000, 1, 1)]), {}, r"2,000 characters \(row 201\).*--drop 'v'.*'x{9}"),
+        (
+            table([*FINE, ("x" * 2000, 1, 1)]),
+            {},
+            r"2,000 characters \(row 201\).*--drop 'v'.*'x{9}",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_line(tmp_path, content, options, message):
