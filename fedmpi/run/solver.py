@@ -2,8 +2,9 @@
 
 `paper` is Algorithm 1 with the fixed steps of the paper. `fast` has momentum, a multiplicative
 adversary and, for models of images, batches of the federation. Both solve the same problem, with
-the same three messages a round. An option that is given wins over the bundle's. The constants of
-`fast` were chosen on validation folds of training rows: docs/convergence.md has the search.
+the same three messages a round. An option that is given wins over the bundle's. The step sizes of
+`fast` were chosen on validation folds of training rows, the rest was not searched:
+docs/convergence.md.
 """
 
 from __future__ import annotations
