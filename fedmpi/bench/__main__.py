@@ -1,10 +1,11 @@
 """Measure fedmpi against plain torch on the same rows and against the least that MPI needs.
 
-    python -m fedmpi.bench                      # all parts: about an hour on two quiet cores
+    python -m fedmpi.bench                      # about an hour on two quiet cores
     python -m fedmpi.bench --quick              # 1 and 3 ranks, few rounds
     python -m fedmpi.bench --parts rounds --ranks 3 41 --tasks step
     python -m fedmpi.bench --peers              # and other systems, which are installed first
     python -m fedmpi.bench -- --dataset acs-employment --setting PSG    # options of fedmpi.train
+    python -m fedmpi.bench --parts targets --datasets adult --seeds 0 1
 
 Every time is measured in turn with the base time, in one launch, and the ratio of the two is given:
 the median over the repeats. 1.00 is a plain loop over the clients in one thread, and on two cores
@@ -15,10 +16,12 @@ no ratio can be under 0.50.
     startup   launch to the first round, and memory of a client rank, over a bare script's
     clients   4,000 virtual clients (SSG), over 40; with local epochs, at equal numbers of batches
     peers     other systems, each in an environment of its own
+    targets   rounds, passes, bytes and seconds to levels of the worst group's risk, by solver and
+              method; only if asked for, because it takes some hours. The same command goes on
 
 The tasks: `epoch` is FedAvg, one local epoch in batches of 100; `step` is one step on all rows
 (FedMinMax without the ascent, so that plain torch does the same). In DIR (runs/bench): bench.csv,
-bench.md, and bench.svg where matplotlib is installed.
+bench.md, and bench.svg where matplotlib is installed; targets.csv, .md and .svg of the targets.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fedmpi
+from fedmpi.bench import targets
 from fedmpi.bench.launch import REPOSITORY, launch
 from fedmpi.bench.results import Row, draw, write
 from fedmpi.errors import UserError
@@ -45,8 +49,10 @@ TASKS = {
     "step": ["--method", "fedminmax", "--lr-mu", "0"],
 }
 PARTS = ("rounds", "floor", "startup", "clients", "peers")
+"""The parts that are measured by default."""
 CLIENTS = 40
 MANY = 4000
+TIMEOUT = 1800
 SMALL_BATCH = ["--batch-size", "8"]
 PEERS = Path(".venv-peers")
 
@@ -58,7 +64,7 @@ def options() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    p.add_argument("--parts", nargs="+", choices=(*PARTS, "targets"), default=list(PARTS))
     p.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     p.add_argument("--ranks", nargs="+", type=int, help="(1 3 9 41)")
     p.add_argument("--repeats", type=int, help="of each measurement (5)")
@@ -71,7 +77,9 @@ def options() -> argparse.ArgumentParser:
     text = f"measure the peers too; their environments are in DIR ({PEERS}), or are made there"
     p.add_argument("--peers", type=Path, nargs="?", const=PEERS, metavar="DIR", help=text)
     p.add_argument("--output", type=Path, default=Path("runs/bench"), metavar="DIR")
-    p.add_argument("--timeout", type=float, default=1800, help="seconds for a launch (1800)")
+    targets.add_options(p)
+    text = f"seconds for a launch ({TIMEOUT}; {targets.TIMEOUT:.0f} for a run of targets)"
+    p.add_argument("--timeout", type=float, help=text)
     p.add_argument("train", nargs="*", help="options of fedmpi.train, after --")
     return p
 
@@ -82,7 +90,7 @@ def read_command_line(arguments: list[str]) -> argparse.Namespace:
     a.ranks = a.ranks or ([1, 3] if a.quick else [1, 3, 9, 41])
     a.repeats = a.repeats or (3 if a.quick else 5)
     a.block = a.block or (2 if a.quick else 5)
-    a.train = a.train or ["--dataset", "adult", "--setting", "PSG"]
+    a.given, a.train = a.train, a.train or ["--dataset", "adult", "--setting", "PSG"]
     here = [Path(sys.executable), REPOSITORY / ".venv-openmpi/bin/python"]
     a.pythons = a.pythons or [p for p in dict.fromkeys(here) if p.exists()]
     if min(*a.ranks, a.repeats, a.block, a.clients, a.many) < 1:
@@ -105,7 +113,7 @@ class Bench:
     def launch(self, python: Path, ranks: int, *program: str) -> dict:
         """Launch; return the line that the server printed, and when the launch began."""
         launcher = [str(python.parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
-        return launch(python, launcher, list(program), self.a.timeout)
+        return launch(python, launcher, list(program), self.a.timeout or TIMEOUT)
 
     def compete(self, python: Path, ranks: int, kind: str, first: list, second: list) -> dict:
         """Launch two contestants together: see fedmpi.bench.rounds."""
@@ -193,7 +201,7 @@ class Bench:
         if subprocess.run(setup, env=os.environ | {"PYTHON": sys.executable}).returncode:
             raise UserError(f"{' '.join(setup)}: not all peers could be installed.")
         a = self.a
-        yield from run_peers.rows(a.peers, a.tasks, a.repeats, a.train, a.timeout)
+        yield from run_peers.rows(a.peers, a.tasks, a.repeats, a.train, a.timeout or TIMEOUT)
 
     def row(self, part: str, task: str, what: str, ranks: int, found: dict) -> Row:
         """Make a line of the table."""
@@ -217,7 +225,7 @@ class Bench:
     def run(self) -> list[Row]:
         """Measure all parts that were asked for; print a line for each row."""
         rows: list[Row] = []
-        for part in self.a.parts:
+        for part in (part for part in self.a.parts if part in PARTS):
             measured = (
                 self.peers()
                 if part == "peers"
@@ -253,12 +261,16 @@ def of(ranks: int) -> str:
 def main() -> int:
     try:
         a = read_command_line(sys.argv[1:])
+        study = targets.Targets(a, a.given) if "targets" in a.parts else None
         rows = Bench(a).run()
+        if rows:
+            drawn = draw(a.output / "bench.svg", rows)
+            print(f"in {a.output}: bench.csv, bench.md" + (", bench.svg" if drawn else ""))
+        if study:
+            study.run()
     except UserError as error:
         print(f"fedmpi.bench: {error}", file=sys.stderr)
         return 2
-    drawn = draw(a.output / "bench.svg", rows)
-    print(f"in {a.output}: bench.csv, bench.md" + (", bench.svg" if drawn else ""))
     return 0
 
 

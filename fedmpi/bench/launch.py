@@ -39,9 +39,17 @@ def end(process: subprocess.Popen) -> None:
 
 def launch(python: Path, launcher: list[str], program: list[str], timeout: float) -> dict:
     """Launch; return the line that the server printed, and when the launch began."""
-    command = [*launcher, str(python), *program]
-    name = " ".join(word for word in command if not word.startswith("{"))
     began = time.time()
+    out = output_of(python, launcher, program, timeout)
+    lines = [line for line in out.splitlines() if line.startswith(MARK)]
+    if not lines:
+        raise UserError(f"{_name([*launcher, str(python), *program])}: it printed no result")
+    return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
+
+
+def output_of(python: Path, launcher: list[str], program: list[str], timeout: float) -> str:
+    """Launch; return what the ranks printed, or raise a UserError with their first complaint."""
+    command = [*launcher, str(python), *program]
     try:
         process = subprocess.Popen(
             command,
@@ -57,10 +65,14 @@ def launch(python: Path, launcher: list[str], program: list[str], timeout: float
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         end(process)
-        raise UserError(f"{name}: not done in {timeout:g} s.") from None
-    lines = [line for line in out.splitlines() if line.startswith(MARK)]
-    if process.returncode or not lines:
+        raise UserError(f"{_name(command)}: not done in {timeout:g} s.") from None
+    if process.returncode:
         words = err.strip().splitlines()[-1:] or ["it printed no result"]
         ours = [line for line in err.splitlines() if line.startswith("fedmpi: ")]
-        raise UserError(f"{name}: {(ours or words)[0]}")
-    return json.loads(lines[-1].removeprefix(MARK)) | {"began": began}
+        raise UserError(f"{_name(command)}: {(ours or words)[0]}")
+    return out
+
+
+def _name(command: list[str]) -> str:
+    """The command for people, without a program's JSON."""
+    return " ".join(word for word in command if not word.startswith("{"))
