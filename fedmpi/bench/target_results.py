@@ -177,8 +177,8 @@ def verdict(minimax: dict[int, float | None], plain: dict[int, float | None]) ->
     """
     pairs = [(minimax[seed], plain[seed]) for seed in minimax if seed in plain]
     gains = [without - ours for ours, without in pairs if ours is not None and without is not None]
-    if len(gains) < 2:
-        return "not decided, which takes two seeds that have not diverged"
+    if len(gains) < 3:
+        return "not decided, which takes three seeds that have not diverged"
     mean, deviation = statistics.mean(gains), statistics.stdev(gains)
     figures = f"(worst group's test risk lower by {mean:.4f} ± {deviation:.4f}, {len(gains)} seeds)"
     if mean > 2 * deviation:
