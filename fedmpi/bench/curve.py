@@ -49,6 +49,12 @@ class Curve:
         below = np.flatnonzero(self.worst <= target)
         return self.cost(int(below[0])) if len(below) else None
 
+    def stays(self, target: float) -> int | None:
+        """The round from which on the risk is at or below `target`; None if it ends above."""
+        above = np.flatnonzero(self.worst > target)
+        after = int(above[-1]) + 1 if len(above) else 0
+        return int(self.rounds[after]) if after < len(self.rounds) else None
+
     def cost(self, i: int) -> Cost:
         """What was spent by the end of the i-th round of the curve."""
         rounds = int(self.rounds[i])

@@ -26,8 +26,6 @@ COLOURS = {
 }
 DRAWN = 100
 """Points of a line of the figure at most."""
-AGAIN = "*"
-"""Mark of a target above which the risk is again at the end of the run."""
 PLAIN = {"fedavg": "FedAvg", "plain": "the same steps without adversary"}
 """Contestants without an adversary, in the words of the sanity check."""
 
@@ -55,9 +53,9 @@ class Run:
         """What it cost to get to `target`, if the run did."""
         return self.curve.reach(target) if self.curve else None
 
-    def rises_again(self, target: float) -> bool:
-        """Whether the risk is above the target at the end, though the target was reached."""
-        return bool(self.reach(target) and self.curve and self.curve.worst[-1] > target)
+    def stays(self, target: float) -> int | None:
+        """The round from which on the risk is at or below `target`, if there is one."""
+        return self.curve.stays(target) if self.curve else None
 
     def line(self) -> str:
         """Line of the run on the screen."""
@@ -78,7 +76,7 @@ class Run:
             line: dict[str, Any] = {"dataset": self.dataset, "contestant": self.contestant}
             line |= {"method": self.title, "setting": self.setting, "seed": self.seed}
             line |= {"target": target, **(cost._asdict() if cost else dict.fromkeys(Cost._fields))}
-            line["rises_again"] = int(self.rises_again(target)) if cost else None
+            line["stays_from"] = self.stays(target)
             line["rounds_of_run"] = int(curve.rounds[-1]) if curve else None
             line["worst_train_at_end"] = float(curve.worst[-1]) if curve else None
             found.append(line | {"worst_test": self.worst_test, "note": self.note})
@@ -97,7 +95,8 @@ def write(folder: Path, head: list[str], runs: list[Run], whys: dict[str, str]) 
     page += [
         "Rounds (lowest and highest over the seeds), passes over the rows, bytes of a rank and "
         "seconds until the worst group's training risk is at a target: of the run with the median "
-        f"rounds. {AGAIN}: above it again at the end. Test: the worst group of the reported model.",
+        "rounds. Where the risk rises above the target again, the round from which on it stays "
+        "below, or that it does not. Test: the worst group of the reported model.",
         "",
     ]
     for dataset in dict.fromkeys(run.dataset for run in runs):
@@ -123,7 +122,8 @@ def cell(runs: Sequence[Run], target: float) -> str:
     """What the seeds spent to get to a target; a seed that did not get there counts as endless."""
     order = sorted(runs, key=lambda run: cost.rounds if (cost := run.reach(target)) else math.inf)
     costs = [run.reach(target) for run in order]
-    middle = costs[len(costs) // 2]  # of an even number the higher: it is a run, not a mean
+    median = order[len(order) // 2]  # of an even number the higher: it is a run, not a mean
+    middle, stays = median.reach(target), median.stays(target)
     if middle is None:
         lengths = [int(run.curve.rounds[-1]) for run in runs if run.curve]
         reached = sum(cost is not None for cost in costs)
@@ -132,11 +132,10 @@ def cell(runs: Sequence[Run], target: float) -> str:
     first, last = costs[0], costs[-1]
     assert first
     spread = f" ({first.rounds:,}–{f'{last.rounds:,}' if last else 'not'})"
-    again = AGAIN * any(run.rises_again(target) for run in runs)
-    return (
-        f"{middle.rounds:,}{again}{spread if len(costs) > 1 else ''}; {middle.passes:.3g} passes; "
-        f"{size(middle.bytes)}; {middle.seconds:.3g} s"
-    )
+    rounds = f"{middle.rounds:,}{spread if len(costs) > 1 else ''}"
+    if stays != middle.rounds:
+        rounds += f", stays from {stays:,}" if stays else ", does not stay"
+    return f"{rounds}; {middle.passes:.3g} passes; {size(middle.bytes)}; {middle.seconds:.3g} s"
 
 
 def size(count: float) -> str:

@@ -85,7 +85,8 @@ def test_the_median_seed_speaks_for_all():
     assert cell([never, late, early], 0.6).startswith("20 (10–not)")
     assert cell([never, never, early], 0.6) == "not in 30 (1 of 3 seeds did)"
     assert cell([never], 0.6) == "not in 30"
-    assert cell([a_run(worst=(0.5, 0.7, 0.9))], 0.6).startswith("10*;")  # and up again
+    assert cell([a_run(worst=(0.5, 0.7, 0.9))], 0.6).startswith("10, does not stay; ")
+    assert cell([a_run(worst=(0.5, 0.7, 0.6))], 0.6).startswith("10, stays from 30; ")
     diverged = Run("adult", "fast", "fast", "ESG", 0, (0.6,), note="diverged")
     assert cell([diverged], 0.6) == "diverged"
 
