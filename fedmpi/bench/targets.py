@@ -78,8 +78,8 @@ STUDIES = {
     ),
     "adult": Study(
         (0.6, 0.45, 0.42),
-        "the paper prints .452 to .453, and 3,000 of its rounds end at .448 in test; fast is to "
-        "have .423 in test, which is about .42 in training",
+        "the paper prints .452 to .453, and 3,000 of its rounds end at .448 in test; fast passes "
+        ".42 in training after 40 of 100 rounds (seed 0)",
     ),
     "acs-employment": Study(
         (0.47, 0.44, 0.41),
@@ -105,7 +105,8 @@ STUDIES = {
         rounds={"paper": 20, "fedavg": 5},
     ),
 }
-"""The levels are of training rows, where a risk is a little lower than in test."""
+"""The levels are of training rows, where a risk is a little lower than in test. Those of Adult and
+acs-race were set after a look at seed 0: they describe the solvers, and are no blind test."""
 DEFAULT = tuple(name for name in STUDIES if name != "cifar10")
 SEEDS = (0, 1, 2)
 TIMEOUT = 6 * 3600.0
@@ -113,7 +114,7 @@ TIMEOUT = 6 * 3600.0
 
 def add_options(p: argparse.ArgumentParser) -> None:
     """Add the options of the part `targets`."""
-    text = f"of targets ({' '.join(DEFAULT)}; cifar10 takes a day)"
+    text = f"of targets ({' '.join(DEFAULT)}; cifar10 only by name)"
     p.add_argument("--datasets", nargs="+", choices=STUDIES, default=list(DEFAULT), help=text)
     text = f"of targets ({' '.join(map(str, SEEDS))})"
     p.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help=text)
