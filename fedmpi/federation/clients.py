@@ -165,6 +165,31 @@ class Clients:
         for rows in micro_batches:
             self.model.add_gradient(x[rows], y[rows], self.loss, weights)
 
+    def second_order_sums(
+        self,
+        cell_weights: Callable[[], np.ndarray],
+        lr: float,
+        report: Callable[[np.ndarray], None],
+    ) -> None:
+        """Add the groups' gradients and the Hessian of the weighted risk to the model's vectors.
+
+        The change gets what `full_batch_step` adds. `cell_weights` are per group.
+        """
+        from fedmpi.models.curvature import Curvature  # which other steps do without
+
+        report(self.loss_sums())
+        groups, dtype = len(self.counts), self.model.theta.dtype
+        gradients, hessian = self.model.vectors[:groups], self.model.vectors[groups:]
+        group = self.cell % groups
+        weights = cell_weights()
+        of_groups = torch.stack([self._of_kept_rows((group == a).to(dtype)) for a in range(groups)])
+        of_rows = self._of_kept_rows(self.by_cell(weights)[self.cell])
+        sums = Curvature(self.model, groups)
+        for rows in self._micro_batches(len(self.x)):
+            sums.add(self.x[rows], self.y[rows], of_groups[:, rows], of_rows[rows])
+        sums.put(gradients, hessian)
+        self.model.change.add_(torch.from_numpy(-lr * weights).to(gradients) @ gradients)
+
     def _rows_of_round(self, t: int) -> Batch:
         """The rows of this rank in the batch of round `t`."""
         assert self.batches

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 
 from fedmpi.methods.method import Reports
 from fedmpi.models.flat import FlatModel
@@ -152,6 +153,12 @@ class Exchange:
         self.model.from_mpi()
         if self.ranks.is_server:
             self.receive_weights()
+
+    def share_theta(self) -> None:
+        """Copy the server's theta to every rank's, where the server alone has stepped."""
+        values = self.model.theta.detach().cpu().numpy().copy()  # a death may leave it to MPI
+        self.ranks.wait(self.ranks.Ibcast(values))
+        self.model.theta.copy_(torch.from_numpy(values))
 
     def tell(self, number: float) -> float:
         """Broadcast the server's `number`; return it on every rank."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -104,7 +103,15 @@ class Job:
             self.server.start_clock()
         c = self.config
         mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
-        all_of_it = (self.prepared.groups, self.total_rows, c.rounds, c.eval_every, done)
+        validation = self._validation() if c.validate is not None else None
+        all_of_it = (
+            self.prepared.groups,
+            self.total_rows,
+            c.rounds,
+            c.eval_every,
+            validation,
+            done,
+        )
         if not self.survivors:
             return Training(*mine, *all_of_it)
         from fedmpi.federation.failures import SurvivingTraining
@@ -135,7 +142,7 @@ class Job:
 
             if not c.data:
                 self._settle(data=fingerprint(self.ranks, c))
-            self.prepared = read_owned_rows(self.ranks, c)
+            self.prepared = read_owned_rows(self.ranks, c, c.validate)
         else:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
@@ -182,10 +189,12 @@ class Job:
                 parts.append((mine, allocation.partition.counts[:, mine], *rows))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
-                parts.insert(0, (nobody, np.empty((groups, 0), dtype=np.int64), nobody, nobody))
+                none = np.empty((groups, 0), dtype=np.int64)
+                parts.insert(0, (nobody, none, nobody, nobody, nobody))
         self.total_rows: int = self.ranks.bcast(total)
         mine = self.ranks.comm.scatter(parts or None)
-        self.my_clients, self.my_counts, self.my_rows, self.my_test_rows = mine
+        self.my_clients, self.my_counts, self.my_rows, *others = mine
+        self.my_test_rows, self.my_validation_rows = others
 
         if self.config.options.get("batch_rows"):
             self._share_places()
@@ -220,7 +229,8 @@ class Job:
         module = models.build(c.model, row_shape, len(self.prepared.classes), c.seed)
         # The last scalar is the exchange's own: a flag tells all ranks that the run has diverged.
         scalars, scale = self.method.scalars + 1, self.prepared.scale
-        size, vectors = sum(p.numel() for p in module.parameters()), self.method.vectors
+        size = sum(p.numel() for p in module.parameters())
+        vectors = self.method.vectors_of(size, len(self.prepared.groups))
         shared = self._shared_sums(sums_length(size, vectors, scalars))
         buffer = shared.buffer if shared else None
         sums: Sums | None = "device" if c.cuda_aware else None
@@ -377,7 +387,7 @@ class Job:
         rows = self._test_rows()
         last = self._score(rows)
         if self.server:
-            self.model.theta.copy_(self.server.theta_mean)
+            self.model.theta.copy_(self.server.reported_theta)
         self._bcast(self.model.theta)
         mean = self._score(rows)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -413,8 +423,7 @@ class Job:
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange
-            if self.server.certificate:  # other rows are another problem, with other bounds
-                self.server.certificate.lower = -math.inf
+            self.server.begin_again()
         return self.exchange, self.total_rows
 
     def _test_rows(self) -> Rows | None:
@@ -425,11 +434,19 @@ class Job:
             return None
         return self._load("train" if self.config.fold else "test", self.my_test_rows)
 
+    def _validation(self) -> Callable[[], Scores]:
+        """Function that scores theta on the validation rows, of which each rank has a part."""
+        rows = None
+        if self.ranks.rank in self.ranks.client_ranks:
+            split = "validate" if self.owners_apart else "train"
+            rows = self._load(split, self.my_validation_rows)
+        return lambda: self._score(rows)
+
     def _share_test_rows_again(self) -> None:
         """Spread the test rows over the surviving client ranks: every host has the files."""
         parts = None
         if self.plan:
-            rows = np.concatenate([test for _, test in self.plan.allocation.rows])
+            rows = np.concatenate([test for _, test, _ in self.plan.allocation.rows])
             blocks = spread_rows(len(rows), len(self.ranks.client_ranks))
             parts = [rows[:0], *(rows[block] for block in blocks)]
         self.my_test_rows = self.ranks.comm.scatter(parts)

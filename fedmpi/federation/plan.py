@@ -17,7 +17,7 @@ from fedmpi import models
 from fedmpi.data.dataset import Dataset
 from fedmpi.data.owners import OwnedRows
 from fedmpi.data.partition import Partition, as_owned, partition, single_client
-from fedmpi.data.splits import choose_rows, split_fold
+from fedmpi.data.splits import VALIDATE, choose_rows, hold_out, split_fold
 from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
 from fedmpi.federation import metrics
@@ -25,6 +25,7 @@ from fedmpi.federation.assignment import assign_clients, costs, spread_rows
 from fedmpi.federation.batches import batch_shares, places_in_groups
 from fedmpi.federation.metrics import Metric
 from fedmpi.methods.method import Method
+from fedmpi.methods.newton import refuse_size
 from fedmpi.models.micro_batch import rows_of_a_pass
 from fedmpi.mpi.allreduce import Room, choose
 from fedmpi.mpi.ranks import Ranks
@@ -44,8 +45,8 @@ class Allocation:
     partition: Partition
     assignment: list[np.ndarray]
     """The clients of each client rank."""
-    rows: list[tuple[np.ndarray, np.ndarray]]
-    """Rows of each client rank to train on, by client, and to test with."""
+    rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """Rows of each client rank to train on, by client, to test with, and to validate with."""
     notes: list[str]
     places: list[np.ndarray]
     """For --batch-rows, of each client rank: the places of its rows to train on among all rows of
@@ -62,8 +63,11 @@ def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
     def rows_of(counts: np.ndarray, mine: np.ndarray) -> np.ndarray:
         return np.flatnonzero(~np.isin(np.repeat(mine, counts[:, mine].sum(axis=0)), lost))
 
-    train, test = held.counts
-    rows = [(rows_of(train, mine), rows_of(test, mine)) for mine in held.hosted]
+    train = held.counts[0]
+    rows = [
+        (rows_of(train, mine), rows_of(held.counts[1], mine), rows_of(held.counts[2], mine))
+        for mine in held.hosted
+    ]
     shards = as_owned(train, held.groups, held.clients)
     first = np.cumsum(train, axis=1) - train
     places = [first[:, mine] for mine in without(held.hosted, lost)]
@@ -91,12 +95,15 @@ def allocate(
         train_rows, test_rows = split_fold(train_rows, of_row, groups, c.fold, c.seed)
     else:
         test_rows = limited(prepared, "test", c.limit_test, c.seed, notes)
+    train_rows, validation_rows = validation_of(prepared, train_rows, c)
     group_of_row = prepared.array("train_group")[train_rows]
     if alone:
         shards = single_client(group_of_row, groups)
     elif prepared.clients:
         counts = np.zeros((len(groups), len(prepared.clients)), dtype=np.int64)
-        np.add.at(counts, (group_of_row, prepared.array("train_client")), 1)
+        client_of_row = prepared.array("train_client")[train_rows]
+        np.add.at(counts, (group_of_row, client_of_row), 1)
+        # The prepared rows are in the order of their clients, and so are some of them.
         shards = as_owned(counts, groups, prepared.clients)
     else:
         shards = partition(
@@ -111,12 +118,30 @@ def allocate(
         )
     cost = costs(shards.client_sizes, c.batch_size)
     assignment = without(assign_clients(cost, client_ranks, speeds), lost)
-    blocks = spread_rows(len(test_rows), client_ranks)
+    blocks = zip(
+        spread_rows(len(test_rows), client_ranks),
+        spread_rows(len(validation_rows), client_ranks),
+        strict=True,
+    )
     none = np.empty(0, dtype=np.int64)
     held_by = [np.concatenate([none, *map(shards.rows_of, mine)]) for mine in assignment]
-    rows = [(train_rows[mine], test_rows[some]) for mine, some in zip(held_by, blocks, strict=True)]
+    rows = [
+        (train_rows[mine], test_rows[tested], validation_rows[validated])
+        for mine, (tested, validated) in zip(held_by, blocks, strict=True)
+    ]
     place = places_in_groups(group_of_row, np.zeros(len(groups), dtype=np.int64))
     return Allocation(shards, assignment, rows, notes, [place[mine] for mine in held_by])
+
+
+def validation_of(
+    prepared: Prepared, rows: np.ndarray, config: Config
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split the `rows` into those to train on and those to validate with (--validate)."""
+    if config.validate is None:
+        return rows, rows[:0]
+    group, y = (np.asarray(prepared.array(f"train_{part}"))[rows] for part in ("group", "y"))
+    held_out = hold_out(group, y, config.validate, config.seed, stream=VALIDATE)
+    return rows[~held_out], rows[held_out]
 
 
 def without(assignment: list[np.ndarray], lost: Sequence[int]) -> list[np.ndarray]:
@@ -191,6 +216,8 @@ class Plan:
         shape = prepared.array("train_x").shape[1:]
         module = models.build(c.model, shape, len(prepared.classes), c.seed)
         models.check(c.model, module, shape, len(prepared.classes))
+        if self.method.optimizer.second_order:
+            refuse_size(sum(p.numel() for p in module.parameters()))
         self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
         lost = [k for rank in self.lost for k in rank["clients"]]
         if isinstance(prepared, OwnedRows):

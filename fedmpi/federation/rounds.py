@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 
 if TYPE_CHECKING:
+    from fedmpi.federation.evaluation import Scores
     from fedmpi.federation.server import Server
 
 
@@ -37,6 +39,8 @@ class Training:
     """Number n of the training rows of all clients."""
     rounds: int
     eval_every: int
+    validation: Callable[[], Scores] | None = None
+    """Function that scores theta on the validation rows, if there are some; call on every rank."""
     done: int = 0
     """Number of rounds done before: 0, or the round of the checkpoint that is resumed."""
     t: int = field(default=0, init=False)
@@ -57,7 +61,12 @@ class Training:
             evaluate = t % self.eval_every == 0 or t in (1, self.rounds)
             split = self.whole_round(t, evaluate)
             if self.server:
-                self.server.end_round(t, split)
+                self.server.take_theta(t)
+            if evaluate and self.validation:
+                self.validate(t)
+            if self.server:
+                known = evaluate or self.method.reports == "groups"
+                self.server.end_round(t, split if known else None)
             if self.exchange.done:
                 self.rounds = t
             elif t < self.rounds:
@@ -71,6 +80,21 @@ class Training:
             if self.server:
                 self.server.keep_history()
             raise AgreedError(f"round {self.rounds}: theta is not finite. {self.advice()}")
+
+    def validate(self, t: int) -> None:
+        """Score what would be reported now on the validation rows; the server keeps the best."""
+        assert self.validation
+        own = self.model.theta.clone()
+        try:
+            if self.method.average != "last":
+                if self.server:
+                    self.model.theta.copy_(self.server.theta_mean)
+                self.exchange.share_theta()
+            scores = self.validation()
+            if self.server:
+                self.server.look_at_validation(t, scores)
+        finally:
+            self.model.theta.copy_(own)
 
     def begin_rounds(self) -> None:
         """Send the weights that the first round, or the first after a resume, begins with."""
@@ -113,9 +137,17 @@ class Training:
         self.exchange.sum_changes(self.flag())
         self.check_finite(t)
         if self.server:
-            self.server.certify(self.model)
+            self.server.certify(t, self.model)
         if not self.exchange.done:  # then theta stays as it was certified
-            self.method.apply(self.model, t)  # theta's step on sum_k (n_k / n)(theta_k - theta)
+            self.step(t)
+
+    def step(self, t: int) -> None:
+        """Step theta on sum_k (n_k / n)(theta_k - theta), on every rank alike."""
+        second_order = self.method.optimizer.second_order
+        if self.server or not second_order:
+            self.method.apply(self.model, t)
+        if second_order:
+            self.exchange.share_theta()
 
     def flag(self) -> float:
         """What this rank tells all ranks in the sum: that the run diverged, is done, or to stop."""

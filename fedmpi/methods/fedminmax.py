@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedmpi.federation.clients import Clients
+    from fedmpi.run.config import Config
 
 
 class FedMinMax(Method):
@@ -46,8 +47,14 @@ class FedMinMax(Method):
     reports = "groups"
     averages_theta = True
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        # Newton's weights follow from the sums of a round, and are for the next round's Hessian.
+        self.weighs_next_round = not self.optimizer.second_order
+
     def start(self, counts: np.ndarray) -> None:
-        self.rho = counts.sum(axis=1) / counts.sum()
+        self.sizes = counts.sum(axis=1)
+        self.rho = self.sizes / counts.sum()
         self.mu = self.rho.copy()
         self.held = self.rho > 0  # all groups, until a rank dies
 
@@ -55,7 +62,9 @@ class FedMinMax(Method):
         return np.divide(self.mu, self.rho, out=np.zeros_like(self.mu), where=self.held)
 
     def update_weights(self, risks: np.ndarray) -> None:
-        c = self.config
+        c, self.risks = self.config, risks
+        if self.optimizer.second_order:
+            return  # with theta, by the sums that close the round
         self.mu[self.held] = ascend(
             self.mu[self.held], risks[self.held], c.lr_mu, c.epsilon, c.adversary
         )
@@ -66,6 +75,10 @@ class FedMinMax(Method):
     def state(self) -> dict[str, np.ndarray]:
         return {"mu": self.mu}
 
+    def lose(self, counts: np.ndarray) -> None:
+        super().lose(counts)
+        self.optimizer.begin_again()
+
     def client_round(self, clients: Clients, now: Round) -> None:
         if self.config.local_epochs:
             self.local_round(clients, now)
@@ -74,7 +87,10 @@ class FedMinMax(Method):
         def cell_weights() -> np.ndarray:
             return now.weights() / now.total_rows
 
-        clients.full_batch_step(cell_weights, self.config.lr, now.report, now.t)
+        if self.optimizer.second_order:
+            clients.second_order_sums(cell_weights, self.config.lr, now.report)
+        else:
+            clients.full_batch_step(cell_weights, self.config.lr, now.report, now.t)
 
     def local_round(self, clients: Clients, now: Round) -> None:
         """Train local epochs instead of one step: more steps a round, so fewer messages."""

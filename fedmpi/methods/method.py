@@ -75,7 +75,7 @@ class Method:
     reports: Reports = None
     """The losses that the server's weights depend on."""
 
-    weighs_next_round: ClassVar[bool] = True
+    weighs_next_round: bool = True
     """Whether the weights that answer a report are for the next round or for the same round."""
 
     scalars: ClassVar[int] = 0
@@ -187,6 +187,10 @@ class Method:
         """
         return {}
 
+    def vectors_of(self, size: int, groups: int) -> int:
+        """Number of vectors summed beside the change, of a theta of `size`: of method and step."""
+        return self.vectors + self.optimizer.vectors_of(size, groups)
+
     def cohort(self, t: int) -> np.ndarray | None:
         """Numbers of the clients that take part in round `t`; None if all do.
 
@@ -220,7 +224,7 @@ class Method:
 
         A method that overrides this does without --optimizer; `update` is enough for most.
         """
-        self.optimizer.step(model.theta, self.update(model), self.optimizer.shared, t)
+        self.optimizer.apply(self, model, t)
 
     def kept_everywhere(self) -> dict[str, Tensor]:
         """State that every rank has, of the method and of its optimizer, by name."""

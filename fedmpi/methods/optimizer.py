@@ -20,7 +20,7 @@ is that of a term weight_decay / 2 |theta|^2 in the objective; adam's does not g
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.option import Option
@@ -29,6 +29,7 @@ from fedmpi.plugins import load_class
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedmpi.methods.method import Method
     from fedmpi.models.flat import FlatModel
     from fedmpi.run.config import Config
 
@@ -37,7 +38,7 @@ SERVER_LR = 0.01
 
 # None is what the paper does: so a run that is without them is known again by its identity.
 STEP_OPTIONS = (
-    Option("optimizer", str, label="{}", help="sgd, nesterov, adam or package.module:Class (sgd)"),
+    Option("optimizer", str, label="{}", help="sgd, nesterov, adam, newton, package.module:Class"),
     Option("momentum", at_least=0, below=1, label="momentum {}", help="of nesterov (.9)"),
     Option(
         "schedule",
@@ -62,6 +63,9 @@ class Optimizer:
     shared: dict[str, Tensor]
     """What `state` gave, as it is now."""
 
+    second_order: ClassVar[bool] = False
+    """Whether the clients sum gradients of groups and a Hessian, and the server alone steps."""
+
     def __init__(self, config: Config) -> None:
         self.config, self.shared = config, {}
 
@@ -72,6 +76,17 @@ class Optimizer:
     def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
         """Go from theta to the next theta; change `theta` and the tensors of `shared` in place."""
         raise NotImplementedError
+
+    def apply(self, method: Method, model: FlatModel, t: int) -> None:
+        """Step the model's theta by what the method makes of the sums of round t."""
+        self.step(model.theta, method.update(model), self.shared, t)
+
+    def vectors_of(self, size: int, groups: int) -> int:
+        """Number of vectors of theta's `size` that the step needs summed beside the change."""
+        return 0
+
+    def begin_again(self) -> None:
+        """Forget what holds for the rows of dead ranks alone."""
 
     def scheduled(self, t: int) -> float:
         """The factor of the step in round t."""
@@ -132,7 +147,12 @@ class Adam(Optimizer):
         theta.addcdiv_(mean, root, value=rate / (1 - first**t))
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "nesterov": Nesterov, "adam": Adam}
+OPTIMIZERS = {
+    "sgd": "fedmpi.methods.optimizer:SGD",
+    "nesterov": "fedmpi.methods.optimizer:Nesterov",
+    "adam": "fedmpi.methods.optimizer:Adam",
+    "newton": "fedmpi.methods.newton:Newton",
+}
 
 
 def find(name: str | None) -> type[Optimizer]:
@@ -141,7 +161,7 @@ def find(name: str | None) -> type[Optimizer]:
         return SGD
     if name not in OPTIMIZERS and ":" not in name:
         raise unknown_name("--optimizer", name, OPTIMIZERS)
-    return OPTIMIZERS[name] if name in OPTIMIZERS else load_class("--optimizer", name, Optimizer)
+    return load_class("--optimizer", OPTIMIZERS.get(name, name), Optimizer, given=name)
 
 
 def check(options: dict, trains_locally: bool) -> None:

@@ -1,4 +1,4 @@
-"""Two steps for weights that sum to one and stay above a floor: projected and exponentiated."""
+"""Weights that sum to one and stay above a floor: two steps, and a quadratic maximum."""
 
 import numpy as np
 
@@ -57,6 +57,49 @@ def exponentiated_weights(
     scales = (1 - floor * np.arange(n)) / tails
     clamped = np.argmax(scales * ascending >= floor)
     return np.maximum(scales[clamped] * w, floor)
+
+
+def worst_weighted(risks: np.ndarray, floor: float) -> float:
+    """Maximum of mu·risks over the weights mu that sum to one and are at least the floor."""
+    return floor * float(risks.sum()) + (1 - len(risks) * floor) * float(risks.max())
+
+
+def maximize_on_simplex(
+    linear: np.ndarray, quadratic: np.ndarray, floor: float = 0.0
+) -> np.ndarray:
+    """Maximum of linear·x - x'Qx / 2 over {x: sum x = 1, every x_i >= floor}, for a convex Q.
+
+    A primal active-set method: the maximum with some weights fixed at the floor is one linear
+    system. A step towards it ends where the next weight meets the floor; a fixed weight is let
+    go where the gradient asks for more of it.
+    """
+    linear, n = _finite_vector(linear, "linear"), len(linear)
+    if _free_mass(n, floor) == 0:
+        return np.full(n, max(1 / n, floor))
+    # So that flat directions, as of two groups with the same rows, do not make it singular.
+    quadratic = quadratic + np.eye(n) * (1e-12 * np.trace(quadratic) / n + 1e-300)
+    x, fixed = np.full(n, 1 / n), np.zeros(n, dtype=bool)
+    for _ in range(100 * n):
+        free = ~fixed
+        system = np.ones((free.sum() + 1,) * 2)
+        system[:-1, :-1], system[-1, -1] = quadratic[np.ix_(free, free)], 0
+        right = linear[free] - floor * quadratic[np.ix_(free, fixed)].sum(axis=1)
+        *wanted, level = np.linalg.lstsq(system, np.append(right, 1 - floor * fixed.sum()))[0]
+        step = np.zeros(n)
+        step[free] = np.array(wanted) - x[free]
+        down = free & (x + step < floor)
+        reach = np.full(n, 1.0)
+        reach[down] = (x[down] - floor) / -step[down]
+        x = x + reach.min() * step
+        if reach.min() < 1:
+            fixed[np.argmin(reach)] = True
+            x[fixed] = floor
+            continue
+        asks = np.where(fixed, linear - quadratic @ x - level, -np.inf)
+        if asks.max() <= 1e-12 * (1 + abs(level)):
+            break
+        fixed[np.argmax(asks)] = False
+    return x
 
 
 def _finite_vector(values: np.ndarray, name: str) -> np.ndarray:

@@ -62,7 +62,7 @@ class FlatModel:
         # lines of memory that it is added to: to 512 × 91 numbers in lines of 512 by a third.
         wide = {id(layer.weight) for layer in layers if layer.out_features > layer.in_features}
         self._lies_across = [id(p) in wide for p in parameters]
-        for p, theta in zip(parameters, self._cut(self.theta), strict=True):
+        for p, theta in zip(parameters, self.cut(self.theta), strict=True):
             theta.copy_(p.data)
             p.data = theta
         self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
@@ -88,7 +88,7 @@ class FlatModel:
         self.change = self.sums[: self.size]
         self.vectors = self.sums[self.size : length - scalars].view(vectors, self.size)
         self.scalars = self.sums[length - scalars :]
-        self.into_change = self._cut(self.change)
+        self.into_change = self.cut(self.change)
         """The change, in the shapes of the parameters."""
         for p, change in zip(self._parameters, self.into_change, strict=True):
             p.grad = change
@@ -175,10 +175,10 @@ class FlatModel:
         named = self.module.named_parameters()
         return {
             name: torch.empty(p.shape, dtype=p.dtype).copy_(part)
-            for (name, p), part in zip(named, self._cut(theta.detach()), strict=True)
+            for (name, p), part in zip(named, self.cut(theta.detach()), strict=True)
         }
 
-    def _cut(self, vector: torch.Tensor) -> list[torch.Tensor]:
+    def cut(self, vector: torch.Tensor) -> list[torch.Tensor]:
         """Return views of `vector`, ordered as theta is, in the shapes of the parameters."""
         parts = vector.split([p.numel() for p in self._parameters])
         return [

@@ -24,7 +24,7 @@ from fedmpi.methods.method import Method
 from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
-from fedmpi.run.solver import SOLVERS, bundle
+from fedmpi.run.solver import SOLVERS, bundle, check_newton
 from fedmpi.run.tuned import apply_tuned
 from fedmpi.run.until import check_until
 
@@ -103,6 +103,11 @@ def parser(method: str = "") -> argparse.ArgumentParser:
         metavar="I/N",
         help="cut the training rows into N parts; train on the others, test on part I",
     )
+    text = "hold this share of each group's training rows out; report the model of the round whose "
+    text += "worst group does best on them"
+    g.add_argument("--validate", type=float, metavar="SHARE", help=text)
+    text = "with --validate: end when that has not improved for N rounds"
+    g.add_argument("--patience", type=int, metavar="N", help=text)
     add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
@@ -198,7 +203,8 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     for option in method.all_options():  # of a grid of methods, the parser may not know all
         vars(a).setdefault(option.name, None)
     _settle(a, dataset, method)
-    _fill_in(a, dataset.preset, method)
+    given = {name for name, value in vars(a).items() if value is not None}
+    _fill_in(a, dataset.preset, method, given)
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
@@ -210,6 +216,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
             "--batch-rows is for one step a round, --local-epochs and --batch-size are for many: "
             "give one of them."
         )
+    check_newton(a, method, given)
     optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
     if a.fold:
         read_fold(a.fold)
@@ -278,7 +285,7 @@ def short_name(dataset: str) -> str:
     return f"csv-{Path(rest).stem}" if kind == "csv" else rest or kind
 
 
-def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> None:
+def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method], given: set[str]) -> None:
     """Fill in the defaults: the dataset's preset, and the method's own where the paper has none."""
     local = method.trains_locally or local_epochs(a)
     defaults = {
@@ -293,7 +300,8 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method]) -> Non
         elif local:  # FedMinMax, if the user asks for it
             defaults[option.name] = 1 if option.name == "local_epochs" else option.default
     if not local:
-        defaults |= bundle(a.solver, a.model or preset.model, method)
+        model, loss = a.model or preset.model, a.loss or preset.loss
+        defaults |= bundle(a.solver, model, loss, method, given)
     for name, value in defaults.items():
         if getattr(a, name) is None:
             setattr(a, name, value)
@@ -350,6 +358,7 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "min_value_rows": 1,
         "micro_batch": 1,
         "eval_every": 1,
+        "patience": 1,
         "seed": 0,
     }
     above_zero = ("lr", "skew", "stall_timeout")
@@ -366,4 +375,8 @@ def _check_ranges(a: argparse.Namespace) -> None:
         if value is not None and not 0 < value < math.inf:
             number = "" if math.isfinite(value) else "a finite number "
             raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
+    if a.validate is not None and not 0 < a.validate < 1:
+        raise UserError(f"--validate {a.validate}: must be a share of the rows, as .2.")
+    if a.patience is not None and a.validate is None:
+        raise UserError("--patience needs --validate SHARE, by which it is told when to end.")
     parse_every(a.checkpoint_every)

@@ -1,16 +1,18 @@
 """Named bundles of options for the methods that take one step a round: --solver paper|fast.
 
 `paper` is Algorithm 1 with the fixed steps of the paper. `fast` has momentum, a multiplicative
-adversary and, for models of images, batches of the federation. Both solve the same problem, with
-the same three messages a round. An option that is given wins over the bundle's. The step sizes of
-`fast` were chosen on validation folds of training rows, the rest was not searched:
-docs/convergence.md.
+adversary and, for models of images, batches of the federation; for logistic regression, Newton's
+step. All solve the same problem. An option that is given wins over the bundle's. The constants of
+`fast` were chosen on validation folds of training rows: docs/convergence.md.
 """
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
+from fedmpi.errors import UserError
+from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.method import Method
 
 SOLVERS = ("paper", "fast")
@@ -26,6 +28,14 @@ FAST: dict[str, Any] = {
 }
 """Perceptrons: full batches."""
 
+FAST_LOGISTIC: dict[str, Any] = {
+    "optimizer": "newton",
+    "weight_decay": 1e-4,
+    "rounds": 15,
+    "average": "last",
+}
+"""Logistic regression with cross entropy, if the weights are of groups."""
+
 FAST_IMAGES: dict[str, Any] = FAST | {
     "lr": 0.05,
     "lr_mu": 0.05,
@@ -35,14 +45,45 @@ FAST_IMAGES: dict[str, Any] = FAST | {
 }
 """All other models."""
 
+OF_GRADIENTS = ("lr", "lr_mu", "adversary", "momentum", "schedule", "batch_rows")
+"""Options of steps along gradients, of which Newton's step has none."""
 
-def bundle(solver: str, model: str, method: type[Method]) -> dict[str, Any]:
-    """The defaults that `solver` has for a method with one step a round, in place of a preset's."""
+
+def bundle(
+    solver: str, model: str, loss: str, method: type[Method], given: set[str]
+) -> dict[str, Any]:
+    """The defaults that `solver` has for a method with one step a round, in place of a preset's.
+
+    An option in `given` that only a step along a gradient has asks for such a step.
+    """
     if solver == "paper":
         return {}
     chosen = FAST if model in PERCEPTRONS else FAST_IMAGES
+    by_gradients = given & {*OF_GRADIENTS, "optimizer"}
+    if convex_game(model, loss, method) and not by_gradients:
+        chosen = FAST_LOGISTIC
     return {
         name: value
         for name, value in chosen.items()
         if name in ("lr", "rounds") or method.option(name)
     }
+
+
+def convex_game(model: str, loss: str, method: type[Method]) -> bool:
+    """Whether the weighted risks of groups are convex in theta, and a Newton step is known."""
+    return model == "logistic" and loss == "cross-entropy" and issubclass(method, FedMinMax)
+
+
+def check_newton(a: argparse.Namespace, method: type[Method], given: set[str]) -> None:
+    """Raise a UserError for --optimizer newton where it cannot be, or with what it does not use."""
+    if getattr(a, "optimizer", None) != "newton":
+        return
+    if not convex_game(a.model, a.loss, method) or getattr(a, "local_epochs", None):
+        raise UserError(
+            "--optimizer newton is for --method fedminmax and centralized with --model logistic, "
+            "--loss cross-entropy and without --local-epochs: use nesterov."
+        )
+    for name in OF_GRADIENTS:
+        if name in given:
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} does nothing with --optimizer newton: leave it out.")
