@@ -38,6 +38,7 @@ from fedmpi.data.datasets.csvfile import (
     usable_rows,
 )
 from fedmpi.data.options import DataConfig, DataOptions, options_from
+from fedmpi.data.splits import VALIDATE, hold_out
 from fedmpi.errors import UserError, printable
 from fedmpi.mpi import start
 from fedmpi.mpi.ranks import Ranks
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+SPLITS = ("train", "test", "validate")
 
 Seen = tuple[str, dict[str, tuple[int, int]]]
 """A rank's host, and the files that it sees: owner -> bytes and date."""
@@ -66,7 +69,7 @@ class OwnedRows:
     hosted: list[np.ndarray]
     """The numbers of the owners on each client rank."""
     counts: np.ndarray
-    """Numbers of rows to train on and to test with, 2 × groups × owners; on the server."""
+    """Numbers of rows by SPLITS, 3 × groups × owners; on the server."""
     arrays: dict[str, np.ndarray]
     """Arrays of this rank's own rows, one owner after the other."""
     scale = None
@@ -172,8 +175,11 @@ def nameless(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
-    """Read each owner's file on its own rank, and agree on what the inputs mean."""
+def read_owned_rows(ranks: Ranks, config: DataConfig, validate: float | None = None) -> OwnedRows:
+    """Read each owner's file on its own rank, and agree on what the inputs mean.
+
+    With `validate`, each owner holds out that share of its rows to train on.
+    """
     from fedmpi.data.agreement import Owner, assemble, share_columns
 
     dataset, options = folder_of(config), options_from(config)
@@ -187,19 +193,21 @@ def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
     notes = share_columns(agree)
     agree(lambda owner: use_rows(owner, options, share), len)
     agreed = assemble(agree, options, share, dataset.name)
+    splits = [split_of(owner, validate, options.seed) for owner in owners]
     parts = {
         f"{split}_{part}": np.concatenate(
-            [getattr(o, part)[o.tested == (split == "test")] for o in owners] or [nothing]
+            [getattr(o, part)[of_row == i] for o, of_row in zip(owners, splits, strict=True)]
+            or [nothing]
         )
-        for split in ("train", "test")
+        for i, split in enumerate(SPLITS)
         for part, nothing in nothings(len(agreed.features)).items()
     }
 
     def rows_by_group() -> list[np.ndarray]:
         groups = len(agreed.groups)
         return [
-            np.stack([np.bincount(o.group[o.tested == test], minlength=groups) for test in (0, 1)])
-            for o in owners
+            np.stack([np.bincount(o.group[of_row == i], minlength=groups) for i in range(3)])
+            for o, of_row in zip(owners, splits, strict=True)
         ]
 
     counts = ranks.gather(dict(zip(mine, rows_by_group(), strict=True)))
@@ -215,6 +223,16 @@ def read_owned_rows(ranks: Ranks, config: DataConfig) -> OwnedRows:
         np.stack([by_owner[name] for name in names], axis=2) if by_owner else np.empty(0),
         parts,
     )
+
+
+def split_of(owner: Owner, validate: float | None, seed: int) -> np.ndarray:
+    """Return the place in SPLITS of each of the owner's rows."""
+    of_row = owner.tested.astype(np.int8)
+    if validate is not None:
+        rows = np.flatnonzero(of_row == 0)
+        group, y = owner.group[rows], owner.y[rows]
+        of_row[rows[hold_out(group, y, validate, seed, owner.name, VALIDATE)]] = 2
+    return of_row
 
 
 def told_in_training(error: BaseException, owners: list[Owner], host: str) -> str:

@@ -14,6 +14,7 @@ from fedmpi.errors import UserError
 # Keep these generators apart from others made of a seed and a small number (partition.STREAM).
 LIMIT = int.from_bytes(b"limit", "big")
 HOLD_OUT = int.from_bytes(b"hold", "big")
+VALIDATE = int.from_bytes(b"valid", "big")
 
 
 def choose_rows(
@@ -39,18 +40,24 @@ def choose_rows(
 
 
 def hold_out(
-    group: np.ndarray, y: np.ndarray, share: float, seed: int, owner: str = ""
+    group: np.ndarray,
+    y: np.ndarray,
+    share: float,
+    seed: int,
+    owner: str = "",
+    stream: int = HOLD_OUT,
 ) -> np.ndarray:
-    """Return which rows to test on: `share` of each group, at random, but never all of its rows.
+    """Return which rows to hold out: `share` of each group, at random, but never all of its rows.
 
-    An `owner` has random numbers of its own, so that others' rows do not change the choice.
+    An `owner` has random numbers of its own, so that others' rows do not change the choice; so has
+    each `stream`: the rows to test on, and those to VALIDATE on.
     """
-    entropy = [HOLD_OUT, seed]
+    entropy = [stream, seed]
     if owner:
         entropy.append(int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big"))
     rng = np.random.default_rng(entropy)
     in_test = np.zeros(len(group), dtype=bool)
-    for code in range(group.max() + 1):
+    for code in np.unique(group):
         rows = rng.permutation(np.flatnonzero(group == code))
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
         in_test[rows[: max(0, count)]] = True

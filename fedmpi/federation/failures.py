@@ -85,6 +85,11 @@ class SurvivingTraining(Training):
             lambda: Training.stop(self, t), lambda lost: self._lose(lost, t + 1)
         )
 
+    def validate(self, t: int) -> None:
+        self.survivors.together(
+            lambda: Training.validate(self, t), lambda lost: self._lose(lost, t + 1)
+        )
+
     def save_if_due(self, t: int) -> None:
         if not self.method.of_clients:  # nobody has to talk
             Training.save_if_due(self, t)

@@ -14,12 +14,13 @@ import torch
 
 from fedmpi.data.options import options_from
 from fedmpi.errors import UserError, said_by
-from fedmpi.federation.certificate import certificate_for
+from fedmpi.federation.certificate import certificate_for, residual_for
 from fedmpi.federation.evaluation import Scores
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.fairness import fairness_of
 from fedmpi.federation.plan import Plan
 from fedmpi.federation.result import MANY, result_of
+from fedmpi.federation.validation import Best
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import launcher, signals
 from fedmpi.run import checkpoint
@@ -59,7 +60,9 @@ class Server:
         """The rounds of the checkpoints that were written."""
         self.measured: dict[str, float] = {}
         """Numbers measured or chosen at the start, kept in config.json and in checkpoints."""
+        self.best = Best(self.groups, config.patience) if config.validate is not None else None
         self.certificate = certificate_for(config)
+        self.residual = residual_for(config, self.method)
         self.until = read_until(config.until)
         self.weights_used: np.ndarray | None = None
         self.rounds_done = 0
@@ -69,19 +72,44 @@ class Server:
 
     def keep_weights(self) -> None:
         """Keep the weights of this round's gradient, before the adversary steps, for the bounds."""
-        weights = self.method.group_weights() if self.certificate else None
+        weights = self.method.group_weights() if self.residual else None
         self.weights_used = None if weights is None else weights.copy()
 
-    def certify(self, model: FlatModel) -> None:
-        """Take the round into the bounds of the minimax risk, if there are some."""
+    def certify(self, t: int, model: FlatModel) -> None:
+        """Take the round into the residual, and into the bounds of the minimax risk."""
         risks, mu = self.exchange.group_risks, self.weights_used
-        if self.certificate and risks is not None and mu is not None:
+        if risks is None or mu is None:
+            return
+        if self.residual and t > 3 * self.config.rounds // 4:
+            self.residual.look(mu, risks, model.theta, model.change)
+        if self.certificate:
             self.certificate.look(mu, risks, model.theta, model.change)
             self.measured["lower bound"] = self.certificate.lower
 
+    def look_at_validation(self, t: int, scores: Scores) -> None:
+        """Keep the model's theta, which was scored on the validation rows, if it is the best."""
+        assert self.best
+        self.best.look(t, scores, self.model.theta)
+
+    @property
+    def reported_theta(self) -> torch.Tensor:
+        """The theta of the reported model: the best on the validation rows, or the mean."""
+        best = self.best.theta if self.best else None
+        return self.theta_mean if best is None else best
+
     def is_done(self) -> bool:
-        """Whether the gap is as small as the user wants it: the round that begins is the last."""
-        return bool(self.certificate and self.until and self.certificate.gap <= self.until)
+        """Whether the gap is small enough, or patience at its end: this round is the last."""
+        near = self.certificate and self.until and self.certificate.gap <= self.until
+        return bool(near or (self.best and self.best.done))
+
+    def begin_again(self) -> None:
+        """Forget what holds for the rows of dead ranks: other rows are another problem."""
+        if self.certificate:
+            self.certificate.lower = -math.inf
+        if self.residual:
+            self.residual.rounds = 0
+        if self.best:
+            self.best.risk = math.inf
 
     def start_clock(self) -> None:
         """Start the clock and the progress display: the rounds begin now."""
@@ -96,10 +124,13 @@ class Server:
         """Seconds spent in the rounds, including those before a resume."""
         return self.seconds_before + time.perf_counter() - self.began
 
-    def end_round(self, t: int, split: tuple[float, float] | None) -> None:
-        """Take theta^t into the mean; if the round was evaluated, add a row to the history."""
+    def take_theta(self, t: int) -> None:
+        """Take theta^t into the mean."""
         rounds = max(1, t - self.averaged_from + 1)
         self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / rounds)
+
+    def end_round(self, t: int, split: tuple[float, float] | None) -> None:
+        """Show that the round is done; if it was evaluated, add a row to the history."""
         self.rounds_in_row += 1
         self.rounds_done = t
         if split:
@@ -131,6 +162,8 @@ class Server:
             "exchange": round(max(0.0, wall - longest_compute) / n, 6),
             "wait": round((longest_compute - mean_compute) / n, 6),
         }
+        if self.best:
+            row |= {"validation": self.best.now}
         if self.certificate:
             row |= self.certificate.saved()
         text = io.StringIO()
@@ -200,6 +233,10 @@ class Server:
             "measured": self.measured,
             "lost": json.dumps(self.plan.lost),
         }
+        if self.best:
+            state["best"] = self.best.saved()
+        if self.residual:
+            state["residual"] = self.residual.state()
         checkpoint.save(self.folder, state)
         self.saved.append(t)
         self.schedule.wrote(time.perf_counter() - began)
@@ -247,6 +284,10 @@ class Server:
         self.seconds_before = float(state["seconds"])
         self.measured = self.folder.read_json("config.json").get("measured", {})
         self.measured |= state["measured"]
+        if self.best:
+            self.best.restore(state["best"])
+        if self.residual and "residual" in state:
+            self.residual.restore(state["residual"])
         if self.certificate:
             self.certificate.lower = self.measured.get("lower bound", -math.inf)
         self.schedule.cost = self.measured.get("checkpoint_seconds", self.schedule.cost)
@@ -284,7 +325,7 @@ class Server:
             return
         self._check_scores(last, mean)
         model, prepared = self.model, self.plan.prepared
-        scores = last if self.method.average == "last" else mean
+        scores = last if self.method.average == "last" and not self.best else mean
         fairness = fairness_of(
             self.plan.dataset,
             options_from(self.config),
@@ -303,8 +344,12 @@ class Server:
         }
         self.finish_history()
         result["rounds"] = self.rounds_done
+        if self.best:
+            result |= {"model": "averaged", "validation": self.best.result()}
         if self.certificate:  # of the theta that the last round began with
             result["certificate"] = self.certificate.saved()
+        elif self.residual and self.residual.rounds:
+            result["residual"] = self.residual.saved()
         if self.plan.lost or self.config.on_client_failure == "continue":
             result["lost"] = self.plan.lost
         self.folder.write("model.pt", lambda file: torch.save(states, file))

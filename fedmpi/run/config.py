@@ -38,6 +38,8 @@ class Config:
     limit_train: int | None
     limit_test: int | None
     fold: str | None
+    validate: float | None
+    patience: int | None
     rows: int
     target: str | None
     group: tuple[str, ...]

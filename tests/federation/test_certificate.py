@@ -155,3 +155,38 @@ def test_all_ranks_end_together_and_a_resume_ends_there_too(train, tmp_path):
 def test_what_is_refused(train, tmp_path, more, message):
     with pytest.raises(UserError, match=message):
         train(*options(tmp_path, *more))
+
+
+def test_the_residual_is_that_of_the_last_quarter_of_the_rounds(train, tmp_path):
+    """By autograd, along the thetas of shorter runs, which are the rounds of the longer one."""
+    from fedmpi import data as datasets
+    from fedmpi import models
+    from fedmpi.data.options import DataOptions
+    from fedmpi.data.prepare import prepare
+
+    more = ["--model", "mlp", "--rounds", 8]
+    residual = train(*options(tmp_path, *more)).result["residual"]
+    found = datasets.find(f"csv:{tmp_path / 'people.csv'}")
+    held = prepare(found, tmp_path / "data", DataOptions(target="y", group=("g",)))
+    x, y, group = (np.array(held.array(f"train_{part}")) for part in ("x", "y", "group"))
+    x, y = torch.from_numpy(x).double(), torch.from_numpy(y.astype(np.int64))
+    module = models.build("mlp", x.shape[1:], 2, 0).double()
+    gradients, all_risks, played = [], [], []
+    for t in (6, 7):  # rounds 7 and 8 begin with these
+        short = train(*options(tmp_path, *more, "--rounds", t), output=f"short{t}")
+        mu = torch.from_numpy(np.array([short.history[-1][f"weight/{g}"] for g in "abc"], float))
+        theta = torch.from_numpy(short.theta("last"))
+        torch.nn.utils.vector_to_parameters(theta, module.parameters())
+        losses = torch.nn.functional.cross_entropy(module(x), y, reduction="none")
+        risks = torch.stack([losses[torch.from_numpy(group == a)].mean() for a in range(3)])
+        slopes = torch.autograd.grad(mu @ risks, list(module.parameters()))
+        gradients.append(torch.cat([g.reshape(-1) for g in slopes]) + 0.1 * theta)
+        all_risks.append(risks.detach())
+        played.append(float(mu @ risks))
+    mean = torch.stack(all_risks).mean(0)
+    best = 0.01 * float(mean.sum()) + 0.97 * float(mean.max())
+    assert residual["rounds"] == 2
+    assert residual["stationarity"] == pytest.approx(
+        float(torch.stack(gradients).mean(0).norm()), abs=1e-9
+    )
+    assert residual["regret"] == pytest.approx(best - np.mean(played), abs=1e-9)
