@@ -61,6 +61,8 @@ def train(tmp_path):
 
     def run(*arguments: object, output: str = "run") -> Run:
         fixed = ["--output", tmp_path / output, "--progress", "none"]
+        if "--solver" not in arguments:
+            fixed += ["--solver", "paper"]  # the methods as they are stated, and few options
         if "--data-dir" not in arguments:
             fixed += ["--data-dir", tmp_path / "data"]
         config = resolve([str(a) for a in (*arguments, *fixed)], 1, one_process=True)

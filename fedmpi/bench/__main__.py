@@ -90,7 +90,9 @@ def read_command_line(arguments: list[str]) -> argparse.Namespace:
     a.ranks = a.ranks or ([1, 3] if a.quick else [1, 3, 9, 41])
     a.repeats = a.repeats or (3 if a.quick else 5)
     a.block = a.block or (2 if a.quick else 5)
+    # A round is Algorithm 1's, as the plain loop's: its step is one sum of vectors.
     a.given, a.train = a.train, a.train or ["--dataset", "adult", "--setting", "PSG"]
+    a.train = ["--solver", "paper", *a.train]
     here = [Path(sys.executable), REPOSITORY / ".venv-openmpi/bin/python"]
     a.pythons = a.pythons or [p for p in dict.fromkeys(here) if p.exists()]
     if min(*a.ranks, a.repeats, a.block, a.clients, a.many) < 1:

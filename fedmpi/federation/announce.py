@@ -24,6 +24,11 @@ from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import facts, say
 from fedmpi.run.lost_ranks import RANKS
 
+SOLVED = {
+    "fast": "solver fast: few and long steps; --solver paper has the fixed steps of Algorithm 1",
+    "paper": "solver paper: the fixed steps of Algorithm 1; --solver fast needs far fewer rounds",
+}
+
 
 def announce(
     plan: Plan, server: Server, placement: Placement, device: str, reduction: str, done: int
@@ -82,6 +87,8 @@ def announce(
     )
     for line in placement.lines():
         say(f"  {line}")
+    if plan.method.option("batch_rows") and not config.local_epochs:
+        say(f"  {SOLVED[config.solver]}")
     for note in plan.notes:
         say(f"  note: {note}")
     if "PRTE_LAUNCHED" in os.environ:  # Open MPI's mpirun

@@ -127,13 +127,11 @@ def residual_for(config: Config, method: Method) -> Residual | None:
     """A residual, where the weights are of groups, and a round's sum is a gradient."""
     if method.reports != "groups" or config.local_epochs or "epsilon" not in config.options:
         return None
-    decay = config.options.get("weight_decay") or 0.0
-    return Residual(decay, config.options["epsilon"], config.lr)
+    return Residual(config.decay, config.options["epsilon"], config.lr)
 
 
 def certificate_for(config: Config) -> Certificate | None:
     """A certificate, where one can be had."""
     if not can_be_certified(config):
         return None
-    options = config.options
-    return Certificate(options["weight_decay"], options["epsilon"], config.lr)
+    return Certificate(config.decay, config.options["epsilon"], config.lr)

@@ -148,8 +148,8 @@ class Job:
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
         speeds = self._speeds() if c.balance == "speed" else None
-        rows = self._on_server(lambda plan: plan.allocate(self.prepared, speeds))
-        self._settle(micro_batch=rows)
+        settled = self._on_server(lambda plan: plan.allocate(self.prepared, speeds))
+        self._settle(**settled)
 
     def _settle(self, **changes: object) -> None:
         """Replace options that are known only now, in every copy of the configuration here."""

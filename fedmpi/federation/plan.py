@@ -33,6 +33,7 @@ from fedmpi.run import checkpoint
 from fedmpi.run.config import Config
 from fedmpi.run.display import Progress
 from fedmpi.run.folder import RunFolder
+from fedmpi.run.solver import AUTO, decay_for
 
 SPEED = "rows a second on rank "
 """Key in `measured`, followed by the number of the rank."""
@@ -197,12 +198,15 @@ class Plan:
         speeds = [known.get(f"{SPEED}{rank}", 0.0) for rank in self.ranks.client_ranks]
         return speeds if all(speeds) else None
 
-    def allocate(self, prepared: Prepared | OwnedRows, speeds: list[float] | None = None) -> int:
+    def allocate(
+        self, prepared: Prepared | OwnedRows, speeds: list[float] | None = None
+    ) -> dict[str, float | None]:
         """Check the options against the data, and allocate rows to every client rank.
 
-        With the `speeds` of the client ranks, slower ranks get fewer rows. Return the number of
-        rows of a micro-batch: that of the resumed run, unless the user gives another, because a
-        host with another cache must not change the bits of a run.
+        With the `speeds` of the client ranks, slower ranks get fewer rows. Return the options that
+        are known now: the weight decay, and the number of rows of a micro-batch, which is that of
+        the resumed run, unless the user gives another, because a host with another cache must not
+        change the bits of a run.
         """
         c, groups = self.config, prepared.groups
         self.prepared = prepared
@@ -238,9 +242,12 @@ class Plan:
         # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
         before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
-        if not c.micro_batch and isinstance(before, int) and before > 0:
-            return before
-        return c.micro_batch or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
+        rows = c.micro_batch
+        if not rows and isinstance(before, int) and before > 0:
+            rows = before
+        rows = rows or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
+        auto = c.options.get("weight_decay") == AUTO
+        return {"micro_batch": rows, "auto_decay": decay_for(self.whole.total) if auto else None}
 
     def choose_reduction(self, wanted: str, rooms: list[Room]) -> str:
         """Choose the kind of sum; a run that is resumed on as many ranks keeps its kind."""

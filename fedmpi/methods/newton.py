@@ -72,8 +72,8 @@ class Newton(Optimizer):
         assert isinstance(method, FedMinMax)  # which arguments.py makes sure of
         accepted, step, search = (self.shared[name] for name in ("accepted", "step", "search"))
         theta = model.theta.detach().double()
-        decay = self.config.options.get("weight_decay") or 0.0
-        epsilon, risks = self.config.epsilon, method.risks[method.held]
+        decay, epsilon = self.config.decay, self.config.epsilon
+        risks = method.risks[method.held]
         value = worst_weighted(risks, epsilon) + decay / 2 * float(theta @ theta)
         if value <= search[0]:
             accepted.copy_(theta)

@@ -96,7 +96,7 @@ class Optimizer:
 
     def decayed(self, theta: Tensor, change: Tensor, t: int) -> Tensor:
         """The change, with the pull of the weight decay, times the factor of the round."""
-        decay, factor = self.config.options.get("weight_decay") or 0.0, self.scheduled(t)
+        decay, factor = self.config.decay, self.scheduled(t)
         if decay:
             change.sub_(theta, alpha=self.config.lr * decay)
         return change if factor == 1.0 else change.mul_(factor)
@@ -136,7 +136,7 @@ class Adam(Optimizer):
     def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
         c, (first, second) = self.config, self.betas
         step = (c.options.get("server_lr") or SERVER_LR) if c.local_epochs else c.lr
-        rate, decay = step * self.scheduled(t), c.options.get("weight_decay") or 0.0
+        rate, decay = step * self.scheduled(t), c.decay
         mean = shared["mean"].lerp_(change, 1 - first)
         square = shared["square"].mul_(second).addcmul_(change, change, value=1 - second)
         # D is lr times a gradient, and so are mean and root: eps has to be as well.

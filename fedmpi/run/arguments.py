@@ -34,7 +34,7 @@ BALANCES = ("rows", "speed")
 ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
 LARGEST_SEED = 2**63 - 1
-FIELDS = {field.name for field in dataclasses.fields(Config)} - {"options", "data"}
+FIELDS = {field.name for field in dataclasses.fields(Config)} - {"options", "data", "auto_decay"}
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 
 
@@ -85,11 +85,9 @@ def parser(method: str = "") -> argparse.ArgumentParser:
         refuse_taken_flags(method)
     for option in methods.all_options(method).values():
         g.add_argument(option.flag, type=option.type, help=option.help or None)
-    text = (
-        "of methods with one step a round: paper, the fixed steps of Algorithm 1; fast, momentum "
-    )
-    text += "and, for images, batches (paper)"
-    g.add_argument("--solver", default="paper", help=text)
+    text = "of methods with one step a round: fast, momentum and, for images, batches; paper, the "
+    text += "fixed steps of Algorithm 1 (fast)"
+    g.add_argument("--solver", default="fast", help=text)
     text = "end when the model is proven to be that near to the best: gap=1e-3; for convex models"
     g.add_argument("--until", metavar="gap=G", help=text)
     g.add_argument("--tuned", metavar="FILE", help="take what fedmpi.tune chose, if not given here")
@@ -162,7 +160,7 @@ def parser_of(
 ) -> argparse.ArgumentParser:
     """Return a parser with fedmpi.train's options but those of `instead`, which says what to use.
 
-    The dataset is its first word.
+    The dataset is its first word. Unlike fedmpi.train's, its steps are the paper's by default.
     """
     p = Parser(
         prog=prog,
@@ -183,6 +181,7 @@ def parser_of(
             help=argparse.SUPPRESS,
         )
     p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
+    p.set_defaults(solver="paper")
     return p
 
 
@@ -301,7 +300,7 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method], given:
             defaults[option.name] = 1 if option.name == "local_epochs" else option.default
     if not local:
         model, loss = a.model or preset.model, a.loss or preset.loss
-        defaults |= bundle(a.solver, model, loss, method, given)
+        defaults |= bundle(a.solver, model, loss, method, given, preset.rounds)
     for name, value in defaults.items():
         if getattr(a, name) is None:
             setattr(a, name, value)

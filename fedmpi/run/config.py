@@ -69,6 +69,8 @@ class Config:
     resume: bool
     force: bool
     progress: str
+    auto_decay: float | None = None
+    """The weight decay where the solver's default is `auto`: it takes the number of rows."""
     data: str | None = None
     """Fingerprint of owners' files; for all other data the dataset's key serves."""
 
@@ -78,6 +80,12 @@ class Config:
         if name in options or name in ("local_epochs", "batch_size"):
             return options.get(name)
         raise AttributeError(f"the method has no option {name!r}")
+
+    @property
+    def decay(self) -> float:
+        """The weight decay as a number, once the rows are known."""
+        given = self.options.get("weight_decay")
+        return (self.auto_decay if given == "auto" else given) or 0.0
 
     def saved(self) -> dict:
         """Return all settings by name, the method's options among them, as config.json has them."""
@@ -128,6 +136,7 @@ class Config:
 
 
 NOT_IDENTITY = (
+    "auto_decay",
     "eval_every",
     "device",
     "micro_batch",

@@ -18,6 +18,9 @@ from fedmpi.methods.method import Method
 SOLVERS = ("paper", "fast")
 PERCEPTRONS = ("mlp", "mlp4", "logistic")
 
+AUTO = "auto"
+"""The weight decay that follows from the number of rows: see decay_for."""
+
 FAST: dict[str, Any] = {
     "optimizer": "nesterov",
     "adversary": "multiplicative",
@@ -25,18 +28,20 @@ FAST: dict[str, Any] = {
     "lr_mu": 0.3,
     "rounds": 100,
     "average": "tail",
+    "weight_decay": AUTO,
 }
 """Perceptrons: full batches."""
 
 FAST_LOGISTIC: dict[str, Any] = {
     "optimizer": "newton",
-    "weight_decay": 1e-4,
+    "weight_decay": AUTO,
     "rounds": 15,
     "average": "last",
 }
 """Logistic regression with cross entropy, if the weights are of groups."""
 
 FAST_IMAGES: dict[str, Any] = FAST | {
+    "weight_decay": None,
     "lr": 0.05,
     "lr_mu": 0.05,
     "rounds": 1500,
@@ -50,15 +55,23 @@ OF_GRADIENTS = ("lr", "lr_mu", "adversary", "momentum", "schedule", "batch_rows"
 
 
 def bundle(
-    solver: str, model: str, loss: str, method: type[Method], given: set[str]
+    solver: str,
+    model: str,
+    loss: str,
+    method: type[Method],
+    given: set[str],
+    paper_rounds: int,
 ) -> dict[str, Any]:
     """The defaults that `solver` has for a method with one step a round, in place of a preset's.
 
-    An option in `given` that only a step along a gradient has asks for such a step.
+    An option in `given` that only a step along a gradient has asks for such a step. Perceptrons
+    take at most a tenth of the `paper_rounds`.
     """
     if solver == "paper":
         return {}
-    chosen = FAST if model in PERCEPTRONS else FAST_IMAGES
+    chosen = FAST_IMAGES
+    if model in PERCEPTRONS:
+        chosen = FAST | {"rounds": min(FAST["rounds"], max(1, paper_rounds // 10))}
     by_gradients = given & {*OF_GRADIENTS, "optimizer"}
     if convex_game(model, loss, method) and not by_gradients:
         chosen = FAST_LOGISTIC
@@ -67,6 +80,15 @@ def bundle(
         for name, value in chosen.items()
         if name in ("lr", "rounds") or method.option(name)
     }
+
+
+def decay_for(rows: int) -> float:
+    """The brake of `fast`: 100 / n, at most .03.
+
+    A table of few rows is learnt by heart within a hundred long steps; the more rows, the less
+    there is to brake (docs/convergence.md has the search).
+    """
+    return min(0.03, 100 / rows)
 
 
 def convex_game(model: str, loss: str, method: type[Method]) -> bool:

@@ -15,8 +15,8 @@ CERTIFIED = ("fedminmax", "centralized")
 
 def can_be_certified(config: Config) -> bool:
     """Whether the problem is strongly convex, and a round has its whole gradient."""
-    decay = config.options.get("weight_decay") or 0.0
-    convex = config.model == "logistic" and config.loss == "cross-entropy" and decay > 0
+    decays = bool(config.options.get("weight_decay"))
+    convex = config.model == "logistic" and config.loss == "cross-entropy" and decays
     whole = not config.options.get("batch_rows") and not config.local_epochs
     return convex and whole and config.method in CERTIFIED
 

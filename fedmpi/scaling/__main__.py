@@ -98,7 +98,7 @@ def read_command_line(
     for name, (usual, quick) in DEFAULTS.items():
         if getattr(a, name) is None:
             setattr(a, name, quick if a.quick else usual)
-    a.train = a.train or ["--dataset", "adult", "--setting", "PSG"]
+    a.train = ["--solver", "paper", *(a.train or ["--dataset", "adult", "--setting", "PSG"])]
     a.output = a.output or Path("runs/scaling-quick" if a.quick else "runs/scaling")
     for name in ("ranks", "virtual", "groups", "models"):
         setattr(a, name, list(dict.fromkeys(getattr(a, name))))

@@ -61,7 +61,7 @@ def apart(tmp_path):
 
 
 LABELS = ["--target", "ill", "--group", "sex,ill", "--dtype", "float64"]
-OPTIONS = [*LABELS, "--rounds", "3", "--model", "logistic"]
+OPTIONS = [*LABELS, "--solver", "paper", "--rounds", "3", "--model", "logistic"]
 
 
 def same(one: Run, other: Run) -> None:

@@ -11,7 +11,18 @@ from runs import Run, launcher, limit
 
 from fedmpi.errors import UserError
 
-OPTIONS = ["--target", "y", "--group", "g", "--clients", "4", "--progress", "none"]
+OPTIONS = [
+    "--solver",
+    "paper",
+    "--target",
+    "y",
+    "--group",
+    "g",
+    "--clients",
+    "4",
+    "--progress",
+    "none",
+]
 
 
 @pytest.fixture

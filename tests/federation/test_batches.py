@@ -88,7 +88,16 @@ def options(folder, *more: object) -> list[str]:
     csv = csv if csv.exists() else write_people(csv, SIZES)
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"]
     run = f"--model mlp --dtype float64 --rounds {ROUNDS} --lr {LR} --lr-mu .1 --clients 5"
-    where = ["--data-dir", str(folder / "data"), "--progress", "none", "--batch-rows", str(B)]
+    where = [
+        "--data-dir",
+        str(folder / "data"),
+        "--solver",
+        "paper",
+        "--progress",
+        "none",
+        "--batch-rows",
+        str(B),
+    ]
     return [*data, *run.split(), *where, *map(str, more)]
 
 

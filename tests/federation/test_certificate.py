@@ -87,7 +87,7 @@ def options(folder, *more: object) -> list[str]:
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--setting", "PSG"]
     run = "--model logistic --weight-decay .1 --dtype float64 --lr .5 --clients 4 --lr-mu .3"
     fast = "--optimizer nesterov --adversary multiplicative --epsilon .01 --rounds 2000"
-    where = ["--data-dir", str(folder / "data"), "--progress", "none"]
+    where = ["--data-dir", str(folder / "data"), "--solver", "paper", "--progress", "none"]
     return [*data, *run.split(), *fast.split(), *where, *map(str, more)]
 
 

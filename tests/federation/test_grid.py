@@ -16,7 +16,7 @@ from fedmpi.mpi.ranks import Ranks
 from fedmpi.run.arguments import resolve
 
 OPTIONS = (
-    "--dataset synthetic --rows 80 --limit-test 100 "
+    "--solver paper --dataset synthetic --rows 80 --limit-test 100 "
     "--model mlp --clients 4 --dtype float64 --lr 0.1"
 )
 

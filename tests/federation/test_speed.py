@@ -12,7 +12,7 @@ from fedmpi.mpi.ranks import Ranks
 from fedmpi.run.arguments import resolve
 
 OPTIONS = ["--dataset", "synthetic", "--rows", "200", "--model", "mlp", "--clients", "12"]
-OPTIONS += ["--dtype", "float64", "--rounds", "3", "--progress", "none"]
+OPTIONS += ["--solver", "paper", "--dtype", "float64", "--rounds", "3", "--progress", "none"]
 
 
 def test_the_measured_speed_is_of_rows_that_went_through(train, monkeypatch):

@@ -24,7 +24,7 @@ def options(folder, *more: object) -> list[str]:
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--setting", "PSG"]
     # Steps that are too long for so few rows: the last model is not the best.
     run = f"--model mlp --lr 1 --lr-mu .3 --optimizer nesterov --dtype float64 --rounds {ROUNDS}"
-    rest = "--clients 4 --validate .3 --eval-every 3 --progress none --data-dir"
+    rest = "--clients 4 --validate .3 --eval-every 3 --solver paper --progress none --data-dir"
     return [*data, *run.split(), *rest.split(), str(folder / "data"), *map(str, more)]
 
 

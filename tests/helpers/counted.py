@@ -54,7 +54,16 @@ def job(comm: MPI.Intracomm, folder: Path, name: str, *extra: str) -> tuple[Job,
     csv = folder / "people.csv"
     ranks.on_server(lambda: csv.exists() or people(csv))
     options = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--setting", "ESG"]
-    options += ["--clients", str(CLIENTS), "--rounds", str(ROUNDS), "--eval-every", "100"]
+    options += [
+        "--solver",
+        "paper",
+        "--clients",
+        str(CLIENTS),
+        "--rounds",
+        str(ROUNDS),
+        "--eval-every",
+        "100",
+    ]
     options += ["--output", str(folder / name), "--data-dir", str(folder / "data")]
     options += ["--dtype", "float64", "--progress", "none", "--reduce", "flat", *extra]
     config = resolve(options, len(ranks.client_ranks), one_process=ranks.size == 1)

@@ -28,6 +28,7 @@ def options(folder: Path, output: str, rounds: int, *more: object) -> list[str]:
     data = ["--dataset", f"csv:{csv if csv.exists() else people(csv)}", "--target", "y"]
     data += ["--group", "g", "--data-dir", str(folder / "data")]
     run = ["--model", "logistic", "--clients", "4", "--output", str(folder / output)]
+    run += ["--solver", "paper"]
     return [*data, *run, "--rounds", str(rounds), *map(str, more)]
 
 

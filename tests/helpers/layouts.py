@@ -29,7 +29,7 @@ def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
         *("--method", method, "--setting", setting, "--clients", str(CLIENTS)),
         *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
         *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),
-        *("--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
+        *("--solver", "paper", "--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
     ]
 
 

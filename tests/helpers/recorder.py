@@ -179,7 +179,8 @@ def main() -> None:
                 *("fedmpi.train", "--dataset", f"csv:{table}", "--target", "y", "--group", "g"),
                 *("--setting", "PSG", "--skew", "3", "--clients", "4", "--model", "logistic"),
                 *("--dtype", "float64", "--rounds", str(ROUNDS), "--eval-every", str(EVAL_EVERY)),
-                *("--lr", "0.5", "--progress", "none", "--data-dir", f"{out}/data"),
+                *("--solver", "paper", "--lr", "0.5", "--progress", "none"),
+                *("--data-dir", f"{out}/data"),
                 *("--reduce", "flat", "--output", str(folder), *options.split()),
             ]
             train.main()

@@ -79,7 +79,16 @@ def started():
     """A method's part of the server, with three groups on four clients."""
 
     def start(name: str):
-        options = ["--dataset", "synthetic", "--method", name, "--clients", "4"]
+        options = [
+            "--solver",
+            "paper",
+            "--dataset",
+            "synthetic",
+            "--method",
+            name,
+            "--clients",
+            "4",
+        ]
         method = methods.find(name)(resolve(options, 1, one_process=True))
         method.start(COUNTS)
         return method

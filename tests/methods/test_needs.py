@@ -32,7 +32,16 @@ def options(folder, name: str) -> list[str]:
     run = f"--method needy:{name} {NEEDY[name]} --rounds {ROUNDS} --lr {LR} --clients {CLIENTS}"
     run += " --model logistic --dtype float64 --eval-every 2 --checkpoint-every 1 --setting PSG"
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"]
-    return [*data, *run.split(), "--data-dir", str(folder / "data"), "--progress", "none"]
+    return [
+        *data,
+        *run.split(),
+        "--data-dir",
+        str(folder / "data"),
+        "--solver",
+        "paper",
+        "--progress",
+        "none",
+    ]
 
 
 class Loops:

@@ -79,7 +79,8 @@ def options(folder, *more: object) -> list[str]:
     csv = csv if csv.exists() else write_people(csv, {"a": 90, "b": 50, "c": 20}, lifted="b")
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--setting", "PSG"]
     run = f"--model logistic --optimizer newton --weight-decay {DECAY} --epsilon {EPSILON}"
-    rest = "--dtype float64 --average last --rounds 12 --clients 4 --progress none --data-dir"
+    rest = "--dtype float64 --average last --rounds 12 --clients 4 --solver paper"
+    rest += " --progress none --data-dir"
     return [*data, *run.split(), *rest.split(), str(folder / "data"), *map(str, more)]
 
 

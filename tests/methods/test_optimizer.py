@@ -29,7 +29,16 @@ def options(folder, steps: str, *more: object) -> list[str]:
     csv = csv if csv.exists() else write_people(csv, {"a": 60, "b": 30, "c": 20})
     data = ["--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"]
     run = f"--model mlp --dtype float64 --rounds {ROUNDS} --lr {LR} --clients 5 --eval-every 4"
-    where = ["--data-dir", str(folder / "data"), "--progress", "none", "--setting", "PSG"]
+    where = [
+        "--data-dir",
+        str(folder / "data"),
+        "--solver",
+        "paper",
+        "--progress",
+        "none",
+        "--setting",
+        "PSG",
+    ]
     return [*data, *run.split(), *where, *steps.split(), *map(str, more)]
 
 
