@@ -154,6 +154,7 @@ class Job:
     def _settle(self, **changes: object) -> None:
         """Replace options that are known only now, in every copy of the configuration here."""
         self.config = self.method.config = self.config.replace(**changes)
+        self.method.optimizer.config = self.config
         if self.plan:
             self.plan.config = self.config
 
