@@ -10,6 +10,10 @@ a random order, all of them before the first comes again, then in another order.
 short batch; a batch may have the end of one order and the beginning of the next. Every row of a
 batch counts for n_a / B_a rows, which makes the sums of losses and of gradients unbiased, for
 groups, clients and cells alike.
+
+When a rank dies and the others go on, sizes, B_a, places and orders become those of the rows that
+are left. To leave the dead rank's rows out of the old batches would be unbiased, too, but a batch
+could then be without a group that still has rows, and this group's risk would be taken for 0.
 """
 
 from __future__ import annotations
@@ -50,6 +54,14 @@ def places_in_groups(group: np.ndarray, first: np.ndarray) -> np.ndarray:
         mine = np.flatnonzero(group == a)
         places[mine] = first[a] + np.arange(len(mine))
     return places
+
+
+def places_among(rows: list[np.ndarray], group_of_row: np.ndarray) -> list[np.ndarray]:
+    """The place of each of these rows among all these rows of its group, by the rows' numbers."""
+    all_rows = np.sort(np.concatenate(rows))
+    group = group_of_row[all_rows]
+    place = places_in_groups(group, np.zeros(int(group.max(initial=0)) + 1, dtype=np.int64))
+    return [place[np.searchsorted(all_rows, mine)] for mine in rows]
 
 
 class Batches:

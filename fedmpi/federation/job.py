@@ -197,29 +197,33 @@ class Job:
         self.my_clients, self.my_counts, self.my_rows, *others = mine
         self.my_test_rows, self.my_validation_rows = others
 
-        if self.config.options.get("batch_rows"):
-            self._share_places()
-
-    def _share_places(self) -> None:
-        """Send each rank what it needs to know of its own rows in a batch of the federation."""
-        sizes, parts = np.empty(0), None
+    def _share_batches(self) -> None:
+        """Set up the batches of the federation of all rows that are left; call on every rank."""
+        groups = len(self.prepared.groups)
+        mine = (groups, len(self.my_clients)) if self.owners_apart else len(self.my_rows)
+        sizes, places = np.empty(groups, dtype=np.int64), np.empty(mine, dtype=np.int64)
+        whole, lengths = None, None
         if self.plan:
-            sizes, parts = self.plan.whole.group_sizes, self.plan.allocation.places
-            parts = [parts[0][:0], *parts] if self.ranks.size > 1 else parts
-        self.group_sizes = self.ranks.bcast(sizes)
-        self.my_places: np.ndarray = self.ranks.comm.scatter(parts)
+            sizes[:] = self.plan.allocation.partition.group_sizes
+            parts = [part.reshape(-1) for part in self.plan.places()]
+            whole, lengths = np.concatenate(parts), [len(part) for part in parts]
+            if self.ranks.size > 1:
+                lengths.insert(0, 0)  # the server has no rows
+        self.ranks.wait(self.ranks.Ibcast(sizes))
+        self.ranks.wait(self.ranks.Iscatterv(whole, lengths, places))
+        if self.clients:
+            self.clients.batches = self._batches(self.clients, sizes, places)
 
-    def _batches(self, group: np.ndarray) -> Batches:
-        """The batches of the federation, as far as this rank's rows go, which are of `group`."""
+    def _batches(self, clients: Clients, sizes: np.ndarray, places: np.ndarray) -> Batches:
+        """The batches of the federation, as far as this rank's rows go, from what was shared."""
         from fedmpi.federation.batches import Batches, places_in_groups
 
-        c, places = self.config, self.my_places
+        c, group = self.config, (clients.cell % len(sizes)).cpu().numpy()
         if self.owners_apart:
-            rows = np.split(group, np.cumsum(self.my_counts.sum(axis=0))[:-1])
-            firsts = places.T
-            parts = [places_in_groups(g, f) for g, f in zip(rows, firsts, strict=True)]
+            rows = np.split(group, clients.ends[:-1])
+            parts = [places_in_groups(g, f) for g, f in zip(rows, places.T, strict=True)]
             places = np.concatenate(parts)
-        return Batches(c.seed, c.options["batch_rows"], self.group_sizes, group, places)
+        return Batches(c.seed, c.options["batch_rows"], sizes, group, places)
 
     def _build(self) -> None:
         """Build the model, this rank's clients, its end of the exchange, and the server."""
@@ -247,10 +251,11 @@ class Job:
             self.clients = Clients(
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
-            if c.options.get("batch_rows"):
-                self.clients.batches = self._batches(rows.group.cpu().numpy())
-            elif not c.local_epochs and not self.method.has_cohorts():
+            one_step = not c.local_epochs and not c.options.get("batch_rows")
+            if one_step and not self.method.has_cohorts():
                 self.clients.merge_equal_rows()
+        if c.options.get("batch_rows"):
+            self._share_batches()
         self.method.shared = self.method.shared_state(self.model)
         self.method.optimizer.shared = self.method.optimizer.state(self.model)
         self.method.of_clients = {
@@ -420,6 +425,8 @@ class Job:
             rows[0] = self.plan.allocation.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
+        if self.config.options.get("batch_rows") and t <= self.config.rounds:
+            self._share_batches()
         self.reduction = Flat(self.ranks, self.model.buffer)  # the buffer is a new one by now
         self.exchange = self._exchange()
         if self.server:

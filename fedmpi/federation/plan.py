@@ -22,7 +22,7 @@ from fedmpi.data.store import Prepared
 from fedmpi.errors import UserError
 from fedmpi.federation import metrics
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
-from fedmpi.federation.batches import batch_shares, places_in_groups
+from fedmpi.federation.batches import batch_shares, places_among
 from fedmpi.federation.metrics import Metric
 from fedmpi.methods.method import Method
 from fedmpi.methods.newton import refuse_size
@@ -49,10 +49,6 @@ class Allocation:
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
     """Rows of each client rank to train on, by client, to test with, and to validate with."""
     notes: list[str]
-    places: list[np.ndarray]
-    """For --batch-rows, of each client rank: the places of its rows to train on among all rows of
-    their groups. Of owners, who know their rows alone: the place of the first row of each group,
-    groups × hosted owners."""
 
 
 def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
@@ -70,9 +66,7 @@ def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
         for mine in held.hosted
     ]
     shards = as_owned(train, held.groups, held.clients)
-    first = np.cumsum(train, axis=1) - train
-    places = [first[:, mine] for mine in without(held.hosted, lost)]
-    return Allocation(shards, without(held.hosted, lost), rows, [], places)
+    return Allocation(shards, without(held.hosted, lost), rows, [])
 
 
 def allocate(
@@ -130,8 +124,7 @@ def allocate(
         (train_rows[mine], test_rows[tested], validation_rows[validated])
         for mine, (tested, validated) in zip(held_by, blocks, strict=True)
     ]
-    place = places_in_groups(group_of_row, np.zeros(len(groups), dtype=np.int64))
-    return Allocation(shards, assignment, rows, notes, [place[mine] for mine in held_by])
+    return Allocation(shards, assignment, rows, notes)
 
 
 def validation_of(
@@ -238,7 +231,7 @@ class Plan:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.allocation.notes]
         if batch_rows := c.options.get("batch_rows"):
-            batch_shares(batch_rows, self.whole.group_sizes)
+            batch_shares(batch_rows, self.allocation.partition.group_sizes)
         # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
         before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
@@ -248,6 +241,21 @@ class Plan:
         rows = rows or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
         auto = c.options.get("weight_decay") == AUTO
         return {"micro_batch": rows, "auto_decay": decay_for(self.whole.total) if auto else None}
+
+    def places(self) -> list[np.ndarray]:
+        """For --batch-rows: the places of each surviving client rank's rows among all their rows.
+
+        A place is that of a row among the rows of its group. Owners know their rows alone, so of
+        them it is the place of the first row of each group, groups × hosted owners.
+        """
+        first = self.ranks.client_ranks[0]
+        left = [number - first for number in self.ranks.numbers[first:]]
+        if isinstance(self.prepared, OwnedRows):
+            counts = self.allocation.partition.counts
+            firsts = np.cumsum(counts, axis=1) - counts
+            return [firsts[:, self.allocation.assignment[i]] for i in left]
+        rows = [self.allocation.rows[i][0] for i in left]
+        return places_among(rows, np.asarray(self.prepared.array("train_group")))
 
     def choose_reduction(self, wanted: str, rooms: list[Room]) -> str:
         """Choose the kind of sum; a run that is resumed on as many ranks keeps its kind."""

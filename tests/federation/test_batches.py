@@ -1,20 +1,18 @@
 """--batch-rows: the batches of one machine, whoever holds the rows."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import Run, cut_off_after, launch, write_people
+from runs import cut_off_after, write_people
 
 from fedmpi import data as datasets
 from fedmpi import models
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
-from fedmpi.federation.batches import Batches, batch_shares, places_in_groups
+from fedmpi.federation.batches import Batches, batch_shares, places_among, places_in_groups
 
 SIZES = {"a": 90, "b": 40, "c": 9}
 ROUNDS, LR, B = 25, 0.2, 30
@@ -54,6 +52,35 @@ def test_the_parts_of_the_ranks_are_the_batch_of_one(seed, batch_rows):
         parts = [np.flatnonzero(holders == r)[ranks[r].rows(t)] for r in range(4)]
         np.testing.assert_array_equal(np.sort(np.concatenate(parts)), whole.rows(t))
         np.testing.assert_array_equal(np.bincount(group[whole.rows(t)], minlength=3), whole.shares)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 200), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_without_a_rank_the_batches_are_of_the_rows_that_are_left(seed, batch_rows, whole_group):
+    """As if there had never been other rows; every group that has rows is in every batch."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat([0, 1, 2], list(SIZES.values())))
+    holders = rng.integers(4, size=len(group))
+    if whole_group:
+        holders[group == 1] = 3  # the rank that dies has all rows of a group
+    rows = [np.flatnonzero(holders == rank) for rank in range(3)]
+    left = np.flatnonzero(holders < 3)
+    sizes = np.bincount(group[left], minlength=3)
+    place = places_in_groups(group[left], np.zeros(3, dtype=np.int64))
+    one = Batches(5, batch_rows, sizes, group[left], place)
+    rows = [rng.permutation(mine) for mine in rows]
+    places = places_among(rows, group)
+    ranks = [
+        Batches(5, batch_rows, sizes, group[mine], its)
+        for mine, its in zip(rows, places, strict=True)
+    ]
+    for t in range(1, 5):
+        parts = [mine[rank.rows(t)] for mine, rank in zip(rows, ranks, strict=True)]
+        batch = np.sort(np.concatenate(parts))
+        np.testing.assert_array_equal(batch, left[one.rows(t)])
+        drawn = np.bincount(group[batch], minlength=3)
+        assert len(batch) == min(batch_rows, len(left)) and ((drawn > 0) == (sizes > 0)).all()
+        np.testing.assert_allclose(drawn * one.counts_for, sizes, rtol=1e-12)
 
 
 def test_all_rows_of_a_group_come_before_the_first_comes_again():
@@ -136,26 +163,6 @@ def by_hand(folder) -> np.ndarray:
 def test_every_setting_is_the_minibatch_run_of_one_machine(train, tmp_path, setting):
     run = train(*options(tmp_path, "--setting", setting))
     np.testing.assert_allclose(run.theta(), by_hand(tmp_path), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("more", ["", "--optimizer nesterov --adversary multiplicative"])
-def test_lemma_2(train, tmp_path, more):
-    ours = train(*options(tmp_path, *more.split(), "--setting", "SSG"), output="ours")
-    one = options(tmp_path, *more.split(), "--method", "centralized")
-    del one[one.index("--clients") : one.index("--clients") + 2]
-    theirs = train(*one, output="theirs")
-    np.testing.assert_allclose(ours.theta(), theirs.theta(), rtol=0, atol=1e-9)
-
-
-@pytest.mark.launch
-@pytest.mark.parametrize("method", ["fedminmax", "afl", "localfedminmax"])
-def test_ranks_do_not_matter(train, tmp_path, method):
-    more = ["--method", method, "--optimizer", "nesterov", "--setting", "PSG"]
-    one = train(*options(tmp_path, *more), output="one")
-    command = ["mpirun", "-n", "6", sys.executable, "-m", "fedmpi.train"]
-    done = launch([*command, *options(tmp_path, *more), "--output", str(tmp_path / "six")])
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(Run(tmp_path / "six").theta(), one.theta(), rtol=0, atol=1e-9)
 
 
 def test_more_rows_than_there_are_is_the_full_batch(train, tmp_path):

@@ -63,7 +63,7 @@ def difference(run: Run, arguments: list[str]) -> float:
 def runs(tmp_path_factory) -> tuple[Path, str]:
     """A run of every method, each losing a rank at another point; and what was printed."""
     out = tmp_path_factory.mktemp("dying")
-    command = ["mpirun", *ULFM, "-n", "9", sys.executable]
+    command = ["mpirun", *ULFM, "-n", "11", sys.executable]
     command += [str(REPOSITORY / "tests/helpers/dying.py")]
     table = people(out / "people.csv")
     split_by_owner(table, out / "people")
@@ -75,12 +75,20 @@ def runs(tmp_path_factory) -> tuple[Path, str]:
 
 
 def split_by_owner(table: Path, folder: Path) -> None:
-    """The same rows as files of four owners, of unequal sizes."""
+    """The same rows as files of four owners, of unequal sizes, and in one with a column of them."""
     folder.mkdir()
     head, *rows = table.read_text().splitlines()
-    ends = [0, 90, 160, 210, len(rows)]
+    ends, whole = [0, 90, 160, 210, len(rows)], [f"{head},who"]
     for name, start, end in zip("klmn", ends, ends[1:], strict=False):
         (folder / f"{name}.csv").write_text("\n".join([head, *rows[start:end]]) + "\n")
+        whole += [f"{row},{name}" for row in rows[start:end]]
+    folder.with_suffix(".whole.csv").write_text("\n".join(whole) + "\n")
+
+
+def arguments_of(out: Path, name: str) -> list[str]:
+    return dying.arguments(
+        name, str(out / "people.csv"), str(out / "data"), str(ROUNDS), str(out / name)
+    )
 
 
 ROUNDS = 6
@@ -96,9 +104,7 @@ def test_a_run_that_loses_a_rank_goes_on_as_without_its_clients(runs, name):
     t, _, what = dying.WHEN[name]
     assert lost["rank"] == 2 and lost["clients"]
     assert lost["last_round"] == (ROUNDS if what == "evaluate" else t - 1)
-    arguments = dying.arguments(
-        name, str(out / "people.csv"), str(out / "data"), str(ROUNDS), str(out / name)
-    )
+    arguments = arguments_of(out, name)
     assert difference(run, arguments) < TOLERANCE
     assert [int(row["round"]) for row in run.history] == [1, 2, 4, 6]
     groups = run.result["groups"].values()
@@ -118,7 +124,9 @@ def test_a_run_that_loses_a_rank_goes_on_as_without_its_clients(runs, name):
 def test_the_loss_is_told(runs):
     said = [line for line in runs[1].splitlines() if line.startswith("fedmpi: lost rank 2 (PID ")]
     assert len(said) == len(dying.RUNS) and all("with client" in line for line in said)
-    assert "in round 5, going on with" in said[0] and "after the last round" in said[-2]
+    for line, (t, _, what) in zip(said, dying.WHEN.values(), strict=True):
+        when = "after the last round" if what == "evaluate" else f"in round {t}"
+        assert f"{when}, going on with" in line
 
 
 @ulfm
@@ -148,6 +156,9 @@ def test_an_owner_is_lost_with_its_test_rows(runs):
     sizes = np.array([90, 70, 50, 30])
     rows = sum(g["n_train"] + g["n_test"] for g in groups)
     assert rows == np.delete(sizes, lost["clients"]).sum()
+    arguments = arguments_of(runs[0], "owners")
+    arguments[1] = f"csv:{runs[0] / 'people.whole.csv'}"
+    assert difference(run, [*arguments, "--client", "who"]) < TOLERANCE
 
 
 @ulfm
@@ -167,29 +178,28 @@ def test_who_cannot_go_on_is_refused(mpirun, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-METHODS = {
-    "fedminmax": "--setting SSG --lr-mu 0.1",
-    "afl": "--setting PSG --lr-mu 0.1",
-    "localfedminmax": "--setting PSG --lr-mu 0.1",
-    "fedavg": f"--setting SSG {dying.LOCAL}",
-    "term": f"--setting PSG {dying.LOCAL}",
-    "qfedavg": f"--setting PSG --q 1 {dying.LOCAL}",
-}
+METHODS = [
+    "fedminmax --setting SSG --lr-mu 0.1",
+    f"fedminmax {dying.MOMENTUM}",
+    "afl --setting PSG --lr-mu 0.1",
+    "localfedminmax --setting PSG --lr-mu 0.1 --optimizer adam --batch-rows 30 --lr 0.01",
+    f"fedavg --setting SSG {dying.LOCAL}",
+    f"term --setting PSG {dying.LOCAL}",
+    f"qfedavg --setting PSG --q 1 {dying.LOCAL}",
+]
 
 
 def kill_a_random_client(folder: Path, i: int, ranks: int, clients: int, rounds: int) -> str:
     """One job that loses a random client rank at a random moment of its rounds or after them."""
     rng = random.Random(1000 * ranks + i)
-    method = list(METHODS)[i % len(METHODS)]
-    arguments = options(folder, f"run{i}", rounds, *METHODS[method].split(), "--method", method)
+    method, *more = METHODS[i % len(METHODS)].split()
+    arguments = options(folder, f"run{i}", rounds, "--method", method, "--lr", "0.1", *more)
     arguments += ["--clients", str(clients), "--model", "mlp", "--dtype", "float64", *CONTINUE]
     arguments += [
         "--eval-every",
         "2",
         "--checkpoint-every",
         "2",
-        "--lr",
-        "0.1",
         "--skew",
         "2",
         "--stall-timeout",
@@ -220,7 +230,9 @@ def kill_a_random_client(folder: Path, i: int, ranks: int, clients: int, rounds:
     if (far := difference(run, arguments)) > TOLERANCE:
         return f"{method}: {far} from what it should be, lost {lost}"
     when = f"after round {lost[0]['last_round']}" if lost else "when all was done"
-    return f"well: {method} lost rank {victim} {when} of {rounds}, {far:.1e} from the statement"
+    what = " with batches" if "--batch-rows" in more else ""
+    who = f"{method}{what} lost rank {victim}"
+    return f"well: {who} {when} of {rounds}, {far:.1e} from the statement"
 
 
 def wait_for_round(job: Job, run: Run, t: int) -> None:

@@ -1,6 +1,6 @@
 """Kill ranks at given moments, in one launch: after each run the survivors do the next run.
 
-mpirun --with-ft ulfm -n 9 python tests/helpers/dying.py OUT CSV ROUNDS
+mpirun --with-ft ulfm -n 11 python tests/helpers/dying.py OUT CSV ROUNDS
 """
 
 import os
@@ -22,17 +22,25 @@ from fedmpi.run.arguments import resolve
 
 CLIENTS = 12
 LOCAL = "--local-epochs 2 --batch-size 7"
+MOMENTUM = (
+    "--setting PSG --lr-mu 0.1 --batch-rows 20 --optimizer nesterov --schedule cosine "
+    "--average tail --adversary multiplicative"
+)
 RUNS = {
+    "momentum": MOMENTUM,
+    "adam": "--method afl --setting PSG --lr-mu 0.1 --batch-rows 30 --optimizer adam --lr 0.01",
     "localfedminmax": "--method localfedminmax --setting PSG --lr-mu 0.1",
     "afl": "--method afl --setting PSG --lr-mu 0.1",
     "fedavg": f"--method fedavg --setting SSG {LOCAL}",
     "term": f"--method term --setting PSG --tilt 2 {LOCAL}",
     "fedminmax": "--setting SSG --lr-mu 0.1 --clients 4",
     "qfedavg": f"--method qfedavg --setting PSG --q 2 {LOCAL}",
-    "owners": "",
+    "owners": "--batch-rows 25 --optimizer nesterov",
 }
 """Options of each run. At FedMinMax's run four client ranks are left: one for each group."""
 WHEN = {
+    "momentum": (4, Training, "look_at_ranks"),
+    "adam": (3, Exchange, "sum_changes"),
     "localfedminmax": (5, Exchange, "sum_changes"),
     "afl": (4, Training, "look_at_ranks"),
     "fedavg": (1, Exchange, "sum_changes"),
@@ -42,7 +50,7 @@ WHEN = {
     "owners": (4, Exchange, "send_losses"),
 }
 """Round of the death, and the call that the rank dies in; `evaluate` scores after the rounds."""
-STOPS = {"afl": 5}
+STOPS = {"momentum": 5, "afl": 5}
 """Round at which a run is asked to stop, one after the death; the survivors resume the run."""
 
 
