@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layouts import LAYOUTS
+from layouts import LAST, LAYOUTS, RUNS, STEPS, name_of
 from runs import Run
 
 from fedmpi import methods
-from fedmpi.data.partition import SETTINGS
 
 ROUNDS = 10
 pytestmark = pytest.mark.launch
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.launch
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """All methods and settings, each on 1, 3 and 6 ranks, in one launch of a real mpirun."""
+    """All methods, settings and steps, on 1, 3 and 6 ranks, in one launch of a real mpirun."""
     import sys
 
     from runs import REPOSITORY, launch
@@ -45,22 +44,22 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("method", [m for m in methods.FILES if m != "centralized"])
-@pytest.mark.parametrize("which", ["last", "averaged"])
-def test_every_layout_gives_the_same_theta(runs, method, setting, which):
-    one, *others = (Run(runs / f"{method}-{setting}-{n}").theta(which) for n in LAYOUTS)
-    assert one.dtype == np.float64 and len(others) == 2
-    for other in others:
-        assert difference(other, one) < 1e-9
+@pytest.mark.parametrize(("method", "setting", "steps"), [r for r in RUNS if r[0] != "centralized"])
+def test_every_layout_gives_the_same_theta(runs, method, setting, steps):
+    for which in ("last", "averaged"):
+        folders = [runs / name_of(method, setting, steps, n) for n in LAYOUTS]
+        one, *others = (Run(folder).theta(which) for folder in folders)
+        assert one.dtype == np.float64 and len(others) == 2
+        for other in others:
+            assert difference(other, one) < 1e-9
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("method", "setting", "steps"), [r for r in RUNS if r[0] == "fedminmax"])
 @pytest.mark.parametrize("ranks", LAYOUTS)
-def test_the_federation_gives_the_centralized_model(runs, setting, ranks):
+def test_the_federation_gives_the_centralized_model(runs, method, setting, steps, ranks):
     """Lemma 2 of the paper, after ten rounds of unequal shards and missing groups."""
-    federated = Run(runs / f"fedminmax-{setting}-{ranks}")
-    centralized = Run(runs / f"centralized-{setting}-1")
+    federated = Run(runs / name_of(method, setting, steps, ranks))
+    centralized = Run(runs / name_of("centralized", setting, steps, 1))
     for which in ("last", "averaged"):
         assert difference(federated.theta(which), centralized.theta(which)) < 1e-9
     for group, row in centralized.result["groups"].items():
@@ -68,10 +67,11 @@ def test_the_federation_gives_the_centralized_model(runs, setting, ranks):
 
 
 def test_the_methods_differ(runs):
-    """The comparisons above could not fail if every method did the same."""
-    thetas = [
-        Run(runs / f"{method}-PSG-1").theta() for method in methods.FILES if method != "centralized"
-    ]
+    """The comparisons above could not fail if every method and every step did the same."""
+    names = [(method, "PSG", "") for method in methods.FILES if method != "centralized"]
+    names += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
+    names += [("fedminmax", "PSG", steps) for steps in STEPS if steps != "sgd-projected-all"]
+    thetas = [Run(runs / name_of(*name, 1)).theta() for name in names]
     for i, a in enumerate(thetas):
         assert all(difference(a, b) > 1e-6 for b in thetas[:i])
 

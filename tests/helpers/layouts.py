@@ -1,4 +1,4 @@
-"""Run every method and setting on several layouts of one launch; write each theta into OUT.
+"""Run every method, setting and step on several layouts of one launch; write each theta into OUT.
 
 mpirun -n 6 python tests/helpers/layouts.py OUT CSV ROUNDS
 """
@@ -11,6 +11,7 @@ from mpi4py import MPI
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS
 from fedmpi.federation.job import Job
+from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.mpi.start import run
 from fedmpi.run.arguments import resolve
@@ -18,10 +19,28 @@ from fedmpi.run.arguments import resolve
 CLIENTS = 11
 LAYOUTS = (1, 3, 6)
 """Numbers of ranks. Of 6, five share 11 clients. Each further rank would take a second to start,
-and part in 18 runs."""
+and part in all runs."""
+OPTIMIZERS = {"sgd": "", "nesterov": "", "adam": "--lr 0.02"}
+STEPS = {
+    f"{name}-{adversary}-{rows or 'all'}": f"--optimizer {name} --adversary {adversary} {lr}"
+    + (f" --batch-rows {rows}" if rows else "")
+    for name, lr in OPTIMIZERS.items()
+    for adversary in ADVERSARIES
+    for rows in (0, 37)
+}
+"""Options of the step of theta and of the adversary: of all rows, or of batches of 37."""
+LAST = list(STEPS)[-1]
+RUNS = [(method, setting, "") for method in methods.FILES for setting in SETTINGS]
+RUNS += [(method, "PSG", steps) for steps in STEPS for method in ("fedminmax", "centralized")]
+RUNS += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
 
 
-def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
+def name_of(method: str, setting: str, steps: str, size: int) -> str:
+    """Name of the folder of a run on `size` ranks."""
+    return "-".join([method, setting, *([steps] if steps else []), str(size)])
+
+
+def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> list[str]:
     """Options of a small run with unequal shards, whose clients lack groups except in ESG."""
     local = ["--local-epochs", "2", "--batch-size", "10"]
     return [
@@ -30,6 +49,7 @@ def arguments(method: str, setting: str, csv: str, rounds: str) -> list[str]:
         *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
         *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),
         *("--solver", "paper", "--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
+        *STEPS.get(steps, "").split(),
     ]
 
 
@@ -37,18 +57,17 @@ def main() -> int:
     out, csv, rounds = sys.argv[1:]
     world = Ranks(MPI.COMM_WORLD)
     teams = {size: world.first(size) for size in LAYOUTS if size <= world.size}
-    for method in methods.FILES:
-        for setting in SETTINGS:
-            for size, team in teams.items():
-                folder = Path(out) / f"{method}-{setting}-{size}"
-                options = [*arguments(method, setting, csv, rounds), "--output", str(folder)]
-                options += ["--data-dir", str(Path(out) / "data")]
-                if methods.find(method).single_client and size > 2:
-                    continue
-                if team:
-                    config = resolve(options, max(1, size - 1), one_process=size == 1)
-                    Job(team, config).run()
-                world.meet()
+    for what in RUNS:
+        for size, team in teams.items():
+            folder = Path(out) / name_of(*what, size)
+            options = [*arguments(*what, csv, rounds), "--output", str(folder)]
+            options += ["--data-dir", str(Path(out) / "data")]
+            if methods.find(what[0]).single_client and size > 2:
+                continue
+            if team:
+                config = resolve(options, max(1, size - 1), one_process=size == 1)
+                Job(team, config).run()
+            world.meet()
     return 0
 
 

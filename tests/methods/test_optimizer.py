@@ -1,11 +1,9 @@
-"""The step of theta: against torch's optimizers, on any layout, resumed, and what is refused."""
-
-import sys
+"""The step of theta: against torch's optimizers, resumed, and what is refused."""
 
 import numpy as np
 import pytest
 import torch
-from runs import Run, cut_off_after, launch, write_people
+from runs import cut_off_after, write_people
 
 from fedmpi import data as datasets
 from fedmpi import methods, models
@@ -103,16 +101,6 @@ def test_resumed_bit_for_bit(train, tmp_path, method, name):
     resumed = train(*options(tmp_path, steps, "--resume"), output="cut")
     for which in ("last", "averaged"):
         np.testing.assert_array_equal(resumed.theta(which), whole.theta(which))
-
-
-@pytest.mark.launch
-@pytest.mark.parametrize("name", ["nesterov-cosine", "adam"])
-def test_three_ranks_give_what_one_gives(train, tmp_path, name):
-    one = train(*options(tmp_path, STEPS[name]), output="one")
-    command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train"]
-    done = launch([*command, *options(tmp_path, STEPS[name]), "--output", str(tmp_path / "three")])
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(Run(tmp_path / "three").theta(), one.theta(), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("average", ["all", "tail", "last"])
