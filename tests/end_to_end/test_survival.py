@@ -1,5 +1,6 @@
 """A job that is killed, asked to stop, or loses a rank: what it says, and how it goes on."""
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -7,6 +8,7 @@ import random
 import re
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +22,19 @@ pytestmark = pytest.mark.launch
 
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
 TIMES = ("seconds", "compute", "exchange", "wait")
+STEPS = {
+    "nesterov": "--optimizer nesterov --batch-rows 30 --schedule cosine --average tail "
+    "--adversary multiplicative",
+    "adam": "--optimizer adam --lr 0.003 --average tail --adversary multiplicative",
+}
+"""Options of the step of theta: on batches of the federation, and on all rows."""
 
 
 def assert_same(resumed: Run, whole: Run) -> None:
-    """Bit for bit: the model, and the history but for its times."""
+    """Bit for bit: the model, the weights, the risks, and the history but for its times."""
     for which in ("last", "averaged"):
         assert np.array_equal(resumed.theta(which), whole.theta(which))
+    assert resumed.result["groups"] == whole.result["groups"]
     timeless = [
         [{k: v for k, v in row.items() if k not in TIMES} for row in run.history]
         for run in (resumed, whole)
@@ -55,45 +64,72 @@ def wait_for_checkpoint(job: Job, folder: Path) -> None:
 ROUNDS = 300
 
 
+def like_whole(folder: Path, output: str, *more: str, steps: str = "nesterov") -> list[str]:
+    """Options of the run that `whole` is, and that other runs are to end as."""
+    same = ["--eval-every", "10", *STEPS[steps].split()]
+    return options(folder, output, ROUNDS, *same, *more)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """Where the runs of a module are; `whole` is the one that nobody interrupts."""
     path = tmp_path_factory.mktemp("survival")
-    finish(options(path, "whole", ROUNDS, "--eval-every", "10"), path / "whole.log")
+    finish(like_whole(path, "whole"), path / "whole.log")
     return path
 
 
-def kill_and_resume(folder: Path, kills: int, rounds: int) -> tuple[Run, dict[str, int]]:
-    """Kill a job `kills` times, anywhere, and resume it each time.
+def reaches(job: Job, run: Path, t: int) -> bool:
+    """Wait until it has written a checkpoint of round `t` or later; False if it ended before."""
+    seen = written(run)
+    while job.process.poll() is None:
+        if (now := written(run)) != seen:
+            seen = now
+            with contextlib.suppress(FileNotFoundError):  # it has just ended
+                if torch.load(run / "checkpoint.pt", weights_only=True)["round"] >= t:
+                    return True
+        time.sleep(0.002)
+    return False
 
-    A checkpoint after every round: most of the time goes into writing them.
+
+def kill_and_resume(folder: Path, name: str, rng: random.Random, kills: int, steps: str) -> Counter:
+    """Kill a job at random rounds, `kills` times, and resume it each time; count what was hit.
+
+    Half of the kills are of all processes at once, the others of one rank, after which the launcher
+    ends the job. A checkpoint after every round: most of the time goes into writing them.
     """
-    rng, seen = random.Random(7), {"kills": 0, "within a write": 0, "before a round": 0}
-    every = ["--checkpoint-every", "1", "--eval-every", "10"]
-    run = folder / "killed"
-    resume: list[str] = []
-    while seen["kills"] < kills:
-        job = Job(options(folder, run.name, rounds, *every, *resume), folder / "killed.log")
-        before = written(run)
-        if rng.random() < 0.8 or not seen["kills"]:
-            wait_for_checkpoint(job, run)
-        time.sleep(rng.uniform(0, 0.5))
-        ended = job.process.poll()
-        job.kill()
-        if ended is not None:  # on a fast machine
-            assert ended == 0 and seen["kills"], job.text
+    run, log = folder / name, folder / f"{name}.log"
+    again = like_whole(folder, name, "--checkpoint-every", "1", "--resume", steps=steps)
+    seen = Counter()
+    for t in sorted(rng.sample(range(1, ROUNDS - 50), kills)):
+        job = Job(again if seen else again[:-1], log)
+        rank = rng.choice([None, None, 0, rng.choice([1, 2])])
+        if rank is None and seen and rng.random() < 0.4:
+            job.wait_for("going on after")  # and has no checkpoint of its own yet, most likely
+        elif not reaches(job, run, t):
+            assert job.ends() == 0, job.text
+        if kill(job, rank) == 0:  # it had ended before: a busy machine did not let us look
             break
-        seen["kills"] += 1
+        seen["all" if rank is None else f"rank {rank}"] += 1
         seen["within a write"] += any(run.glob(".checkpoint*"))
-        seen["before a round"] += written(run) == before
-        resume = ["--resume"]
-    finish(options(folder, run.name, rounds, *every, "--resume"), folder / "killed.log")
-    return Run(run), seen
+    finish(again, log)
+    return seen
+
+
+def kill(job: Job, rank: int | None) -> int:
+    """Send SIGKILL to the rank, or to all processes of the job; return the job's exit code."""
+    if rank is None:
+        job.kill()
+    else:
+        with contextlib.suppress(KeyError, ProcessLookupError):
+            os.kill(job.pids()[rank], signal.SIGKILL)
+        job.ends()
+    assert job.process.returncode not in (2, 75), job.text
+    return job.process.returncode
 
 
 def test_a_job_that_is_killed_anywhere_ends_where_it_would_have(folder):
-    killed, _ = kill_and_resume(folder, kills=3, rounds=ROUNDS)
-    whole = Run(folder / "whole")
+    kill_and_resume(folder, "killed", random.Random(7), kills=3, steps="nesterov")
+    killed, whole = Run(folder / "killed"), Run(folder / "whole")
     assert_same(killed, whole)
     of_killed, of_whole = ({p.name for p in run.folder.iterdir()} for run in (killed, whole))
     # A kill between result.json and the end leaves what a run removes last.
@@ -102,15 +138,17 @@ def test_a_job_that_is_killed_anywhere_ends_where_it_would_have(folder):
 
 
 @pytest.mark.slow
-def test_thirty_kills(tmp_path):
+@pytest.mark.parametrize(("steps", "kills"), [("nesterov", 8), ("adam", 7)])
+def test_fifteen_kills(tmp_path, steps, kills):
+    """With each MPI, four at most in a run; every run ends as the one that nobody interrupts."""
     faulthandler.cancel_dump_traceback_later()  # it takes longer than what pytest takes for a hang
-    kills = int(os.environ.get("FEDMPI_KILLS", "30"))
-    rounds = 100 * kills
-    killed, seen = kill_and_resume(tmp_path, kills, rounds)
-    finish(options(tmp_path, "whole", rounds, "--eval-every", "10"), tmp_path / "whole.log")
-    assert_same(killed, Run(tmp_path / "whole"))
-    print(f"\n{seen}")
-    assert seen["within a write"] > 0
+    finish(like_whole(tmp_path, "whole", steps=steps), tmp_path / "whole.log")
+    rng, done = random.Random(steps), Counter()
+    while (left := kills - done.total() + done["within a write"]) > 0:
+        name = f"killed{len(list(tmp_path.glob('killed*.log')))}"
+        done.update(kill_and_resume(tmp_path, name, rng, min(4, left), steps))
+        assert_same(Run(tmp_path / name), Run(tmp_path / "whole"))
+        print(f"\n{steps}: {dict(done)}", flush=True)
 
 
 SIGNALS = ["SIGUSR1"] if OPEN_MPI else ["SIGUSR1", "SIGTERM", "SIGINT"]
@@ -118,9 +156,9 @@ SIGNALS = ["SIGUSR1"] if OPEN_MPI else ["SIGUSR1", "SIGTERM", "SIGINT"]
 
 def test_a_signal_stops_at_a_checkpoint_and_the_run_goes_on(folder):
     """Sent to the launcher, each to another try of the same run; the line says what to type."""
-    every, resume = ["--eval-every", "10"], []
+    resume: list[str] = []
     for name in SIGNALS:
-        job = Job(options(folder, "stopped", ROUNDS, *every, *resume), folder / "stopped.log")
+        job = Job(like_whole(folder, "stopped", *resume), folder / "stopped.log")
         job.wait_for("going on after" if resume else "round 1/")
         job.process.send_signal(getattr(signal, name))
         assert job.ends() == 75, job.text
@@ -129,7 +167,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_run_goes_on(folder):
         assert re.search(r"Go on with: \S*mpirun -n 3 .*fedmpi\.train .* --resume$", line)
         assert written(folder / "stopped") and "Traceback" not in job.text
         resume = ["--resume"]
-    finish(options(folder, "stopped", ROUNDS, *every, *resume), folder / "stopped.log")
+    finish(like_whole(folder, "stopped", *resume), folder / "stopped.log")
     assert_same(Run(folder / "stopped"), Run(folder / "whole"))
 
 
@@ -191,9 +229,8 @@ def test_a_signal_to_one_rank_stops_all_and_another_layout_goes_on(folder, train
 
 
 def test_a_lost_client_is_named_and_a_retry_goes_on(folder):
-    every = ["--checkpoint-every", "20", "--eval-every", "10"]
-    arguments = options(folder, "retried", ROUNDS, *every)
-    job = Job(arguments, folder / "retried.log", watch=["--retries", "1"])
+    every = like_whole(folder, "retried", "--checkpoint-every", "20")
+    job = Job(every, folder / "retried.log", watch=["--retries", "1"])
     kill_a_client(job, folder / "retried", 2)
     assert job.ends() == 0, job.text
     said = [line for line in job.text.splitlines() if line.startswith("fedmpi: ")]
@@ -218,8 +255,8 @@ def test_twenty_lost_clients(tmp_path):
     rng, seconds = random.Random(3), []
     for i in range(20):
         folder, rank = tmp_path / f"run{i}", rng.choice([1, 2])
-        arguments = options(tmp_path, folder.name, 100000, "--checkpoint-every", "20")
-        job = Job(arguments, tmp_path / f"log{i}", watch=[])
+        given = options(tmp_path, folder.name, 100000, "--checkpoint-every", "20")
+        job = Job(given, tmp_path / f"log{i}", watch=[])
         killed = kill_a_client(job, folder, rank)
         assert job.ends() not in (0, 2, 75)
         seconds.append(time.monotonic() - killed)
@@ -233,8 +270,8 @@ def test_twenty_lost_clients(tmp_path):
 
 @pytest.mark.skipif(not OPEN_MPI, reason="MPICH's mpirun lets the ranks save")
 def test_what_open_mpi_kills_is_said(tmp_path):
-    arguments = options(tmp_path, "run", 100000, "--checkpoint-every", "20")
-    job = Job(arguments, tmp_path / "log", watch=["--retries", "5"])
+    given = options(tmp_path, "run", 100000, "--checkpoint-every", "20")
+    job = Job(given, tmp_path / "log", watch=["--retries", "5"])
     wait_for_checkpoint(job, tmp_path / "run")
     job.process.send_signal(signal.SIGTERM)
     assert job.ends() not in (0, 2, 75)
@@ -245,8 +282,8 @@ def test_what_open_mpi_kills_is_said(tmp_path):
 def test_a_theta_that_differs_is_named_and_the_run_ends(mpirun, folder):
     """Seen in the evaluation of round 4; checkpoints since round 2, the last equal one, go."""
     every = ["--eval-every", "2", "--checkpoint-every", "1"]
-    arguments = options(folder, "drifts", 6, *every, "--method", "faulty:Drifts")
-    done = mpirun(3, "-m", "fedmpi.train", *arguments)
+    given = options(folder, "drifts", 6, *every, "--method", "faulty:Drifts")
+    done = mpirun(3, "-m", "fedmpi.train", *given)
     assert done.returncode not in (0, 2, 75)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("fedmpi:")]
     assert "round 4: theta is not the same on all ranks, as it still was at round 2" in line

@@ -100,6 +100,10 @@ class Job:
 
     def client_ranks(self) -> list[int]:
         """PIDs of ranks 1, 2, ..., by the numbers that the launcher gave them."""
+        return [pid for rank, pid in sorted(self.pids().items()) if rank > 0]
+
+    def pids(self) -> dict[int, int]:
+        """PID of each rank, by the number that the launcher gave it."""
         numbered = {}
         for pid in descendants(self.process.pid):
             with contextlib.suppress(OSError):
@@ -108,7 +112,7 @@ class Job:
                     for entry in environment:
                         if entry.startswith(name):
                             numbered[int(entry[len(name) :])] = pid
-        return [numbered[rank] for rank in sorted(numbered) if rank > 0]
+        return numbered
 
 
 def is_of_a_process(file: Path) -> bool:
