@@ -83,9 +83,8 @@ class Batches:
         self._mine = []
         for a in range(len(group_sizes)):
             rows = np.flatnonzero(group == a)
-            rows = rows[np.argsort(place[rows])]
             self._mine.append((place[rows], rows))
-        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     def rows(self, t: int) -> np.ndarray:
         """This rank's rows in the batch of round t, in order; a row may be there twice."""
@@ -94,25 +93,33 @@ class Batches:
 
     def _of_group(self, a: int, t: int) -> np.ndarray:
         size, share = int(self.sizes[a]), int(self.shares[a])
+        if share == size:  # whatever the order, and batch after batch
+            return self._mine[a][1]
         start, parts = (t - 1) * share, []
         while share:
             again, first = divmod(start, size)
             taken = min(share, size - first)
-            parts.append(self._order(a, again)[first : first + taken])
+            turns, rows = self._order(a, again)
+            begin, end = turns.searchsorted((first, first + taken))
+            parts.append(rows[begin:end])
             start, share = start + taken, share - taken
-        wanted = np.concatenate(parts)
-        places, rows = self._mine[a]
-        at = np.searchsorted(places, wanted)
-        at[at == len(places)] = 0
-        here = places[at] == wanted if len(places) else np.zeros(len(wanted), dtype=bool)
-        return rows[at[here]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _order(self, a: int, again: int) -> np.ndarray:
-        """The order of a group's places when they come for the first, second, ... time."""
+    def _order(self, a: int, again: int) -> tuple[np.ndarray, np.ndarray]:
+        """The turns at which this rank's rows of a group come, and these rows in that order.
+
+        `again` tells the orders apart in which the group's rows come, one after the other.
+        """
         if (a, again) not in self._orders:
             old = [key for key in self._orders if key[0] == a and key[1] < again - 1]
             for key in old:
                 del self._orders[key]
             rng = np.random.default_rng([ORDERS, self.seed, a, again])
-            self._orders[a, again] = rng.permutation(int(self.sizes[a]))
+            order = rng.permutation(int(self.sizes[a]))
+            places, rows = self._mine[a]
+            turn_of = np.empty_like(order)
+            turn_of[order] = np.arange(len(order))
+            turns = turn_of[places]
+            by_turn = np.argsort(turns)
+            self._orders[a, again] = turns[by_turn], rows[by_turn]
         return self._orders[a, again]

@@ -91,6 +91,7 @@ class Clients:
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
         self.batches: Batches | None = None
         """With --batch-rows: which rows are in the batch of a round."""
+        self._counts_for: Tensor | None = None
         self._distinct: Distinct | None = None
         self._received: Tensor | None = None
         self._batch: Tensor | None = None
@@ -194,14 +195,15 @@ class Clients:
         """The rows of this rank in the batch of round `t`."""
         assert self.batches
         chosen = torch.from_numpy(self.batches.rows(t)).to(self.cell.device)
-        cell = self.cell.index_select(0, chosen)
-        counts_for = torch.from_numpy(self.batches.counts_for).to(cell.device)
+        if self._counts_for is None:
+            of_groups = torch.from_numpy(self.batches.counts_for).to(self.losses)
+            self._counts_for = of_groups[self.cell % len(self.counts)]
         return Batch(
             self._gather(self.x, chosen),
             self.y.index_select(0, chosen),
-            cell,
-            counts_for[cell % len(self.counts)].to(self.model.theta.dtype),
-            self.losses.new_empty(len(cell)),
+            self.cell.index_select(0, chosen),
+            self._counts_for.index_select(0, chosen),
+            self.losses.new_empty(len(chosen)),
         )
 
     def _of_kept_rows(self, weights: Tensor) -> Tensor:
