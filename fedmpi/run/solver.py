@@ -83,12 +83,12 @@ def bundle(
 
 
 def decay_for(rows: int) -> float:
-    """The brake of `fast`: 100 / n, at most .03.
+    """The brake of `fast`: 30 / n, at most .03.
 
     A table of few rows is learnt by heart within a hundred long steps; the more rows, the less
     there is to brake (docs/convergence.md has the search).
     """
-    return min(0.03, 100 / rows)
+    return min(0.03, 30 / rows)
 
 
 def convex_game(model: str, loss: str, method: type[Method]) -> bool:

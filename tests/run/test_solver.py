@@ -83,4 +83,4 @@ def test_the_brake_follows_from_the_rows_and_a_resume_knows_it(train, tmp_path):
         train(*options, "--checkpoint-every", "1", output="cut")
     resumed = train(*options, "--resume", output="cut")
     np.testing.assert_array_equal(resumed.theta("averaged"), run.theta("averaged"))
-    assert decay_for(32_561) == pytest.approx(0.00307, abs=1e-5)
+    assert decay_for(32_561) == pytest.approx(0.00092, abs=1e-5)
