@@ -62,7 +62,8 @@ def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[
     return [
         *("--dataset", *whose.split(), "--target", "y", "--group", "g"),
         *("--rounds", rounds, "--eval-every", "2", "--lr", "0.3"),
-        *("--dtype", "float64", "--progress", "none", "--model", "mlp", "--micro-batch", "13"),
+        *("--solver", "paper", "--dtype", "float64", "--progress", "none"),
+        *("--model", "mlp", "--micro-batch", "13"),
         *("--data-dir", data, "--output", output, *RUNS[name].split()),
     ]
 
