@@ -69,6 +69,7 @@ def test_too_few(train, table, limit, message):
 @pytest.mark.launch
 def test_limits_on_three_ranks(mpirun, train, table, tmp_path):
     limits = ("--limit-train", 60, "--limit-test", 20, "--clients", 4, "--dtype", "float64")
+    limits += ("--solver", "fast", "--rounds", 10)
     options = (*table, *limits, "--progress", "none")
     folder = ("--output", tmp_path / "three", "--data-dir", tmp_path / "data")
     done = mpirun(3, "-m", "fedmpi.train", *options, *folder)

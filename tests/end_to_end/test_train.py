@@ -79,13 +79,13 @@ def test_the_server_holds_no_rows_and_spare_ranks_wait(mpirun, options, tmp_path
 def test_a_finished_run_is_known_again_and_not_overwritten(train, options, people):
     from fedmpi.run.folder import RunFolder
 
-    options = options[:-2]
+    options = [*options[:-2], "--solver", "fast"]
     run = train(*options)
     before = {p.name: p.read_bytes() for p in run.folder.iterdir()}
     given = [str(o) for o in (*options, "--output", run.folder, "--progress", "none")]
     same = resolve(given, 1, one_process=True)
     assert RunFolder(run.folder).finished(same.identity()) == run.result
-    with pytest.raises(UserError, match=r"lr 0\.01, not 0\.5.*--force"):
+    with pytest.raises(UserError, match=r"lr 0\.2, not 0\.5.*--force"):
         train(*options, "--lr", "0.5")
     with pytest.raises(UserError, match="'yy'"):
         train(*options, "--target", "yy", "--force")  # a slip costs nothing, even with --force
