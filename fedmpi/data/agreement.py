@@ -32,10 +32,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from fedmpi.data.datasets.csvfile import SEPARATOR, Tables
+from fedmpi.data.datasets.csvfile import Tables
 from fedmpi.data.encoding import (
     Columns,
-    Encoder,
+    Encoding,
     Statistics,
     Texts,
     is_number,
@@ -44,10 +44,10 @@ from fedmpi.data.encoding import (
     numbers,
     parse,
     survey,
-    to_numbers,
     too_many_texts,
     with_rare_as_other,
 )
+from fedmpi.data.labels import BEYOND, SEPARATOR, LabelColumn, LabelEncoding
 from fedmpi.data.options import DataOptions
 from fedmpi.data.splits import hold_out
 from fedmpi.errors import Line, UserError, shortened
@@ -120,14 +120,26 @@ class InOneProcess:
 class Agreed:
     """Names and notes that all owners have in common in the end."""
 
-    classes: tuple[str, ...]
-    groups: tuple[str, ...]
-    features: tuple[str, ...]
+    encoding: Encoding
+    """Statistics and labels that were agreed on, and nothing more of an owner."""
     notes: list[str]
 
+    @property
+    def labels(self) -> LabelEncoding:
+        assert self.encoding.labels
+        return self.encoding.labels
 
-BEYOND = 2**53
-"""First whole number whose float may be that of its neighbour, too."""
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels.classes
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.labels.groups
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return self.encoding.features
 
 
 class Kind(IntEnum):
@@ -152,9 +164,9 @@ def assemble(agree: Agree, options: DataOptions, share: float | None, what: str)
     labels = agree(
         lambda owner: Labels.of(owner, kinds, options),
         lambda parts: reduce(Labels.join, parts).check(options, what, quote=not apart),
-    )
+    ).encoding(kinds, options)
     for owner in owners:
-        owner.y, owner.group = labels.codes(owner.frame, kinds, options)
+        owner.y, owner.group = labels.y(owner.frame), labels.group(owner.frame)
         if owner.in_test is None:
             assert share is not None
             owner.in_test = hold_out(owner.group, owner.y, share, options.seed, owner.name)
@@ -164,12 +176,12 @@ def assemble(agree: Agree, options: DataOptions, share: float | None, what: str)
     )
     for owner in owners:
         keep_groups(owner)
-    encoder = agree_on_inputs(agree, options, what)
-    classes, groups = tuple(labels.class_names), tuple(labels.group_names)
-    return Agreed(classes, groups, encoder.features, notes + encoder.notes)
+    encoding = agree_on_inputs(agree, options, what)
+    encoding.labels = labels
+    return Agreed(encoding, notes + encoding.notes)
 
 
-def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoder:
+def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoding:
     """Give every owner its x, by means, deviations and categories of all owners' training rows."""
     apart = agree.salt is not None
     left_out = {options.target, options.client, *options.drop}
@@ -184,18 +196,18 @@ def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoder:
     inputs = {owner.name: columns_of(owner, numeric, options) for owner in agree.owners}
     if apart:
         count_texts(agree, inputs, {name: why for name, why in text_for.items() if why})
-    encoder = agree(
+    encoding = agree(
         lambda owner: survey(inputs[owner.name], owner.tested),
-        lambda parts: fit_encoder(parts, what, quote=not apart),
+        lambda parts: fit_encoding(parts, what, quote=not apart),
     )
 
     def encode(owner: Owner) -> dict[str, int]:
         columns = inputs[owner.name]
-        owner.x = encoder.encode(columns, len(owner.y))
-        return encoder.unseen(columns, owner.tested)
+        owner.x = encoding.encode_columns(columns, len(owner.y))
+        return encoding.unseen(columns, owner.tested)
 
-    encoder.notes += agree(encode, note_all_unseen)
-    return encoder
+    encoding.notes += agree(encode, note_all_unseen)
+    return encoding
 
 
 def share_columns(agree: Agree) -> list[str]:
@@ -376,7 +388,9 @@ class Labels:
     @classmethod
     def of(cls, owner: Owner, kinds: dict[str, Kind], options: DataOptions) -> Labels:
         """Return the labels of the owner's training rows; UserError for a broken target number."""
-        target, *columns = label_columns(owner.training_rows, kinds, options)
+        rows = owner.training_rows
+        read = [column.values(rows[column.name]) for column in label_columns(kinds, options)]
+        target, *columns = read
         assert options.target
         if kinds[options.target] == Kind.NUMBERS:
             broken = [value for value in target if not is_whole(str(value))]
@@ -420,39 +434,25 @@ class Labels:
         """Names of the classes, in the order of their codes."""
         return [name_of(value) for value in sorted(self.classes)]
 
-    @property
-    def group_names(self) -> list[str]:
-        """Names of the groups, in the order of their codes."""
-        return [SEPARATOR.join(map(name_of, values)) for values in sorted(self.groups)]
-
-    def codes(
-        self, frame: pd.DataFrame, kinds: dict[str, Kind], options: DataOptions
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The class and the group of every row, -1 for those that no training row has."""
-        target, *columns = label_columns(frame, kinds, options)
-        class_of = {value: code for code, value in enumerate(sorted(self.classes))}
-        group_of = {values: code for code, values in enumerate(sorted(self.groups))}
-        y = np.array([class_of.get(value, -1) for value in target])
-        groups = zip(*columns, strict=True)
-        return y, np.array([group_of.get(values, -1) for values in groups])
+    def encoding(self, kinds: dict[str, Kind], options: DataOptions) -> LabelEncoding:
+        """Return the rules by which cells become the numbers of these classes and groups."""
+        target, *columns = label_columns(kinds, options)
+        groups = [tuple(map(name_of, values)) for values in sorted(self.groups)]
+        return LabelEncoding(
+            target,
+            tuple(self.class_names),
+            {name: code for code, name in enumerate(self.class_names)},
+            tuple(columns),
+            tuple(SEPARATOR.join(names) for names in groups),
+            {names: code for code, names in enumerate(groups)},
+        )
 
 
-def label_columns(
-    frame: pd.DataFrame, kinds: dict[str, Kind], options: DataOptions
-) -> list[list[str | float]]:
-    """The target's and the group columns' labels, a list for each."""
+def label_columns(kinds: dict[str, Kind], options: DataOptions) -> list[LabelColumn]:
+    """Return how the target and the group columns are read."""
     assert options.target
-    found: list[list[str | float]] = []
-    for name in (options.target, *options.group):
-        labels = frame[name].tolist()
-        if kinds[name] == Kind.WHOLE_NUMBERS:  # of training rows: a test row may have text
-            values, text = to_numbers(frame[name])
-            labels = [
-                w if is_text else v
-                for v, is_text, w in zip(values.tolist(), text, labels, strict=True)
-            ]
-        found.append(labels)
-    return found
+    names = (options.target, *options.group)
+    return [LabelColumn(name, kinds[name] == Kind.WHOLE_NUMBERS) for name in names]
 
 
 def name_of(label: str | float) -> str:
@@ -479,12 +479,12 @@ class Held:
     notes: list[str]
 
     @classmethod
-    def of(cls, owner: Owner, labels: Labels, options: DataOptions, apart: bool) -> Held:
+    def of(cls, owner: Owner, labels: LabelEncoding, options: DataOptions, apart: bool) -> Held:
         """Count an owner's rows; UserError for a test row of a class that none can have learned."""
         rows = owner.frame
         if (strange := owner.y < 0).any():
             values = sorted(rows[options.target][strange].unique())
-            classes = ", ".join(map(repr, labels.class_names[:10]))
+            classes = ", ".join(map(repr, labels.classes[:10]))
             raise UserError(
                 f"{options.test} has {strange.sum()} rows with a target value that no training "
                 "row has.",
@@ -529,15 +529,15 @@ def keep_groups(owner: Owner) -> None:
     owner.y, owner.group = owner.y[keep], owner.group[keep]
 
 
-def fit_encoder(parts: list[dict[str, Statistics]], what: str, quote: bool) -> Encoder:
-    """Make the encoder of the inputs, from the statistics of all owners."""
+def fit_encoding(parts: list[dict[str, Statistics]], what: str, quote: bool) -> Encoding:
+    """Make the encoding of the inputs, from the statistics of all owners."""
     # Of one kind for all owners, as they agreed; the types cannot say that.
     columns: dict[str, list[Any]] = {name: [part[name] for part in parts] for name in parts[0]}
     joined = {name: reduce(lambda a, b: a.join(b), known) for name, known in columns.items()}
-    encoder = Encoder.fit(joined, quote)
-    if not encoder.features:
+    encoding = Encoding.fit(joined, quote)
+    if not encoding.features:
         raise UserError(f"{what}: no column is left to learn from.")
-    return encoder
+    return encoding
 
 
 def note_all_unseen(parts: list[dict[str, int]]) -> list[str]:

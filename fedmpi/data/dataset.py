@@ -78,6 +78,8 @@ class Arrays:
     """Origin of every byte: file, SHA-256, where the file came from."""
     scale: dict[str, list[float]] | None = None
     """"mean" and "std" by which an x of bytes is standardised as it is used."""
+    encoding: dict[str, Any] | None = None
+    """Rules that made x, y and the groups of raw rows, as encoding.Encoding tells them."""
     clients: tuple[str, ...] = ()
     """Names of the clients, where the data say who holds which row."""
     train_client: np.ndarray | None = None

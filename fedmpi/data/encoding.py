@@ -3,16 +3,23 @@
 Everything learned from the data (means, deviations, categories) is learned from the training rows.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fedmpi.errors import Line, UserError, shortened
+
+if TYPE_CHECKING:
+    from fedmpi.data.labels import LabelEncoding
 
 MOST_CATEGORIES = 1000
 TO_DO = "correct them, or leave it out with --drop"
@@ -146,7 +153,7 @@ class Numbers:
     missing_test: int
 
     @classmethod
-    def of(cls, name: str, values: np.ndarray, in_test: np.ndarray) -> "Numbers":
+    def of(cls, name: str, values: np.ndarray, in_test: np.ndarray) -> Numbers:
         train = values[~in_test]
         known = train[~np.isnan(train)]
         if np.isinf(known).any():
@@ -164,7 +171,7 @@ class Numbers:
         missing_test = int(np.isnan(values[in_test]).sum())
         return cls(len(train), len(known), mean, squares, constant, binary, missing_test)
 
-    def join(self, other: "Numbers") -> "Numbers":
+    def join(self, other: Numbers) -> Numbers:
         """Return the statistics of the rows of both (Chan, Golub and LeVeque 1979)."""
         known = self.known + other.known
         apart, share = other.mean - self.mean, other.known / max(1, known)
@@ -212,7 +219,7 @@ class Texts:
     """Number of training rows that could be read as numbers, and of those that could not."""
 
     @classmethod
-    def of(cls, column: pd.Series, in_test: np.ndarray) -> "Texts":
+    def of(cls, column: pd.Series, in_test: np.ndarray) -> Texts:
         train = column[~in_test]
         known = train[train.notna() & (train != OTHER)]
         like = pd.to_numeric(known, errors="coerce").notna().sum()
@@ -221,7 +228,7 @@ class Texts:
         counts = (other, missing, column[in_test].isna().sum(), like, len(known) - like)
         return cls(len(train), frozenset(known.unique()), *map(int, counts))
 
-    def join(self, other: "Texts") -> "Texts":
+    def join(self, other: Texts) -> Texts:
         """Return the statistics of the rows of both."""
         return Texts(
             self.rows + other.rows,
@@ -298,7 +305,7 @@ class Numeric:
     missing: bool
 
     @classmethod
-    def fit(cls, name: str, column: Numbers) -> "Numeric":
+    def fit(cls, name: str, column: Numbers) -> Numeric:
         deviation = 0.0
         if not column.constant:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -334,7 +341,7 @@ class Categorical:
     missing: bool
 
     @classmethod
-    def fit(cls, name: str, column: Texts) -> "Categorical":
+    def fit(cls, name: str, column: Texts) -> Categorical:
         column.check(name)
         values = pd.Index(sorted(column.values), dtype=object)
         return cls(values, column.other > 0, column.missing > 0)
@@ -361,34 +368,71 @@ class Categorical:
 
 
 @dataclass
-class Encoder:
-    """Rules by which the columns of a table become inputs."""
+class Coded:
+    """A whole number that stands for something: an input of 0 and 1 for every code of training."""
 
-    columns: dict[str, Numeric | Categorical]
-    features: tuple[str, ...]
-    notes: list[str]
+    values: list[int]
+    blank: int
+    """Code of a missing value."""
+
+    def features(self, name: str) -> list[str]:
+        return [f"{name}={value}" for value in self.values] if len(self.values) > 1 else []
+
+    def encode(self, values: np.ndarray, out: np.ndarray) -> None:
+        code = self.codes(values)
+        known = np.flatnonzero(code >= 0)
+        out[known, code[known]] = 1
+
+    def codes(self, values: np.ndarray) -> np.ndarray:
+        """The place of every value, -1 for those that no training row has."""
+        known = np.array(self.values)
+        if values.dtype.kind == "f":
+            values = np.where(np.isnan(values), self.blank, values)
+        code = np.searchsorted(known, values).clip(max=len(known) - 1)
+        return np.where(known[code] == values, code, -1)
+
+
+Rule = Numeric | Categorical | Coded
+KINDS: dict[str, type[Rule]] = {"number": Numeric, "text": Categorical, "code": Coded}
+
+
+@dataclass
+class Encoding:
+    """Rules by which the columns of a table become inputs, and its labels classes and groups.
+
+    It is learned from training rows, kept as JSON with what was trained, and applied to any rows.
+    """
+
+    columns: dict[str, Rule]
+    labels: LabelEncoding | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return tuple(
+            feature for name, rule in self.columns.items() for feature in rule.features(name)
+        )
 
     @classmethod
-    def fit(cls, statistics: dict[str, Statistics], quote: bool = True) -> "Encoder":
+    def fit(cls, statistics: dict[str, Statistics], quote: bool = True) -> Encoding:
         """Fit to the columns' statistics; with `quote`, notes may have values as examples."""
-        columns: dict[str, Numeric | Categorical] = {}
-        features: list[str] = []
+        columns: dict[str, Rule] = {}
         notes: list[str] = []
         empty, dropped = [], []
         for name, known in statistics.items():
             if known.empty:
                 empty.append(name)
                 continue
-            encoder: Numeric | Categorical
+            rule: Rule
             if isinstance(known, Numbers):
-                encoder = Numeric.fit(name, known)
+                rule = Numeric.fit(name, known)
                 notes += known.notes(name)
             else:
-                encoder = Categorical.fit(name, known)
+                rule = Categorical.fit(name, known)
                 notes += known.notes(name, quote)
-            if named := encoder.features(name):
-                columns[name] = encoder
-                features += named
+            if rule.features(name):
+                columns[name] = rule
             else:
                 dropped.append(name)
         if empty:
@@ -396,15 +440,35 @@ class Encoder:
             notes.append(f"columns without a value in the training rows left out: {names}")
         if dropped:
             notes.append(f"constant columns left out: {', '.join(dropped)}")
-        return cls(columns, tuple(features), notes)
+        return cls(columns, notes=notes)
 
-    def encode(self, columns: Columns, rows: int) -> np.ndarray:
-        """A float32 row of inputs for every row."""
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """A float32 row of inputs for every row of a table, whose cells are text or typed."""
+        if lacking := [name for name in self.columns if name not in frame.columns]:
+            raise UserError(
+                f"the rows lack {len(lacking)} of the {len(self.columns)} columns that were "
+                f"trained on: {', '.join(map(repr, lacking))}."
+            )
+        return self.encode_columns(self.parse(frame), len(frame))
+
+    def parse(self, frame: pd.DataFrame) -> Columns:
+        """The columns of a table that become inputs: numbers, or clean text."""
+        return {
+            name: (
+                as_text(frame[name])
+                if isinstance(rule, Categorical)
+                else to_numbers(frame[name])[0]
+            )
+            for name, rule in self.columns.items()
+        }
+
+    def encode_columns(self, columns: Mapping[str, Any], rows: int) -> np.ndarray:
+        """A float32 row of inputs for every row, from columns as `parse` gives them."""
         x = np.zeros((rows, len(self.features)), dtype=np.float32)
         start = 0
-        for name, encoder in self.columns.items():
-            place = slice(start, start := start + len(encoder.features(name)))
-            encoder.encode(columns[name], x[:, place])  # type: ignore[arg-type]
+        for name, rule in self.columns.items():
+            place = slice(start, start := start + len(rule.features(name)))
+            rule.encode(columns[name], x[:, place])
             if not np.isfinite(x[:, place]).all():
                 raise UserError(
                     f"column {name!r} has test values that are infinite or too large: {TO_DO} "
@@ -412,15 +476,40 @@ class Encoder:
                 )
         return x
 
-    def unseen(self, columns: Columns, in_test: np.ndarray) -> dict[str, int]:
-        """Count the test values of each column of text that no training row has."""
+    def unseen(self, columns: Columns, in_test: np.ndarray | slice = slice(None)) -> dict[str, int]:
+        """Count the (test) values of each column of text that no training row has."""
         unseen = {}
-        for name, encoder in self.columns.items():
-            if isinstance(encoder, Categorical):
+        for name, rule in self.columns.items():
+            if isinstance(rule, Categorical):
                 test = columns[name][in_test]
                 assert isinstance(test, pd.Series)
-                unseen[name] = int(((encoder.codes(test) < 0) & test.notna().to_numpy()).sum())
+                unseen[name] = int(((rule.codes(test) < 0) & test.notna().to_numpy()).sum())
         return unseen
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it, but for the notes, as what json.dumps takes."""
+        kinds = {kind: name for name, kind in KINDS.items()}
+        columns = []
+        for name, rule in self.columns.items():
+            told = asdict(rule)
+            if isinstance(rule, Categorical):
+                told["values"] = rule.values.tolist()
+            columns.append({"name": name, "kind": kinds[type(rule)]} | told)
+        return {"columns": columns, "labels": self.labels.to_json() if self.labels else None}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Encoding:
+        """Return the encoding that `to_json` told."""
+        from fedmpi.data.labels import LabelEncoding
+
+        columns: dict[str, Rule] = {}
+        for column in told["columns"]:
+            given = {key: value for key, value in column.items() if key not in ("name", "kind")}
+            if column["kind"] == "text":
+                given["values"] = pd.Index(given["values"], dtype=object)
+            columns[column["name"]] = KINDS[column["kind"]](**given)
+        labels = told.get("labels")
+        return cls(columns, LabelEncoding.from_json(labels) if labels else None)
 
 
 def note_unseen(unseen: dict[str, int]) -> list[str]:
@@ -433,14 +522,27 @@ def note_unseen(unseen: dict[str, int]) -> list[str]:
 
 def encode(
     frame: pd.DataFrame, in_test: np.ndarray, notes: list[str]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The inputs, a float32 row for every row of `frame`, and the name of every input."""
+) -> tuple[np.ndarray, Encoding]:
+    """The inputs, a float32 row for every row of `frame`, and the rules that made them."""
     train = frame[~in_test]
     columns = parse(frame, {name: numbers(train[name]) is not None for name in frame.columns})
-    encoder = Encoder.fit(survey(columns, in_test))
-    x = encoder.encode(columns, len(frame))
-    notes += encoder.notes + note_unseen(encoder.unseen(columns, in_test))
-    return x, encoder.features
+    encoding = Encoding.fit(survey(columns, in_test))
+    x = encoding.encode_columns(columns, len(frame))
+    notes += encoding.notes + note_unseen(encoding.unseen(columns, in_test))
+    return x, encoding
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    """Cells as text without spaces around it, None for a missing one; 2.0 is '2', as 2 is."""
+    missing = column.isna()
+    if pd.api.types.is_float_dtype(column.dtype):
+        whole = column.where(~missing, 0) % 1 == 0
+        text = column.map(repr).mask(whole, column.map("{:.0f}".format))
+    elif pd.api.types.is_object_dtype(column.dtype):
+        text = column.map(str).str.strip()
+    else:
+        text = column.astype(str).str.strip()
+    return text.astype(object).mask(missing | (text == ""), None)
 
 
 def parse(frame: pd.DataFrame, numeric: dict[str, bool]) -> Columns:

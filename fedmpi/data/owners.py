@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class OwnedRows:
     """Numbers of rows by SPLITS, 3 × groups × owners; on the server."""
     arrays: dict[str, np.ndarray]
     """Arrays of this rank's own rows, one owner after the other."""
+    encoding: dict[str, Any]
+    """Statistics and labels that all owners agreed on, for encoding.Encoding.from_json."""
     scale = None
 
     def array(self, name: str) -> np.ndarray:
@@ -222,6 +224,7 @@ def read_owned_rows(ranks: Ranks, config: DataConfig, validate: float | None = N
         hosted,
         np.stack([by_owner[name] for name in names], axis=2) if by_owner else np.empty(0),
         parts,
+        agreed.encoding.to_json(),
     )
 
 

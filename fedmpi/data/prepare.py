@@ -127,6 +127,7 @@ def store(
         "classes": arrays.classes,
         "features": arrays.features,
         "scale": arrays.scale,
+        "encoding": arrays.encoding,
         "clients": arrays.clients,
         "counts": count_rows(arrays),
         "notes": arrays.notes,

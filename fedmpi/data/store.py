@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Prepared:
     """Rows by split ("train", "test") and group."""
     scale: dict[str, list[float]] | None = None
     """"mean" and "std" by channel of images, which are stored as bytes."""
+    encoding: dict[str, Any] | None = None
+    """Rules that make inputs and labels of raw rows, for encoding.Encoding.from_json; None for
+    images, and for a dataset of the user's own."""
     clients: tuple[str, ...] = ()
     """Names of the clients, where the data say who holds which row: "train_client" does, then."""
 
@@ -58,6 +61,7 @@ class Prepared:
                 dataset=manifest["dataset"],
                 counts=manifest["counts"],
                 scale=manifest.get("scale"),
+                encoding=manifest.get("encoding"),
                 clients=tuple(manifest.get("clients", ())),
                 **{
                     name: tuple(manifest[name])
@@ -105,9 +109,14 @@ def names_of(dataset: Arrays | Prepared) -> tuple[str, ...]:
 
 
 def is_stale(folder: Path) -> bool:
-    """Return whether `folder` is a whole preparation, but of another format."""
+    """Return whether `folder` is a whole preparation, but of another format.
+
+    A table that was prepared before its encoding was kept is prepared again, to the same arrays.
+    """
     try:
-        return read_manifest(folder).get("format") != FORMAT
+        manifest = read_manifest(folder)
+        lacks_encoding = bool(manifest.get("features")) and "encoding" not in manifest
+        return manifest.get("format") != FORMAT or lacks_encoding
     except UserError:
         if folder.exists():
             raise

@@ -183,7 +183,7 @@ CASES = {
         changed(1, "zq7", ALL), "ValueError .* when the rows of", True, break_at="survey"
     ),
     "an error in the join": Case(
-        changed(1, "zq7", ALL), "ValueError .*joined", told=True, break_at="fit_encoder"
+        changed(1, "zq7", ALL), "ValueError .*joined", told=True, break_at="fit_encoding"
     ),
     # Notes.
     "a column more": Case(

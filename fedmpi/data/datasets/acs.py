@@ -7,7 +7,6 @@ ESR == 1, and everybody in the chosen states. Two datasets, which differ in thei
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,8 @@ from fedmpi.data.partition import spread_clients
 from fedmpi.errors import UserError
 
 if TYPE_CHECKING:
-    from fedmpi.data.encoding import Numeric
+    from fedmpi.data.encoding import Encoding
+    from fedmpi.data.labels import LabelEncoding
 
 TEST_SHARE = 0.2
 NUMBER = "AGEP"
@@ -33,6 +33,7 @@ RACES = (
     *("N. Hawaiian & other P.I.", "Other", "Multiple"),
 )
 """RAC1P 1 to 9, by the paper's names."""
+CLASSES = ("not employed", "employed")
 
 
 class Acs(Dataset):
@@ -114,21 +115,45 @@ class Acs(Dataset):
             )
         keep, group, groups = self._large_groups(group, in_test, options.min_group_rows, notes)
         people, in_test = people[keep], in_test[keep]
-        inputs = Inputs.fit(people[~in_test], notes)
-        inputs.note_unseen(people[in_test], notes)
+        encoding = fit(people[~in_test], notes)
+        encoding.labels = self.labels(groups)
+        note_unseen(people[in_test], encoding, notes)
+        make = partial(encode, features=people.features, encoding=encoding)
 
         def part(rows: np.ndarray) -> tuple[Encoded, np.ndarray, np.ndarray]:
             mine = people[rows]
-            return Encoded(mine.codes, inputs.encode, inputs.width), mine.employed, group[rows]
+            return Encoded(mine.codes, make, len(encoding.features)), mine.employed, group[rows]
 
         return Arrays(
             *part(~in_test),
             *part(in_test),
             groups=groups,
-            classes=("not employed", "employed"),
-            features=inputs.names,
+            classes=CLASSES,
+            features=encoding.features,
+            encoding=encoding.to_json(),
             notes=notes,
             sources=sources,
+        )
+
+    def labels(self, groups: tuple[str, ...]) -> "LabelEncoding":
+        """Return how the Census' columns tell the class and the group of a row."""
+        from fedmpi.data.labels import LabelColumn, LabelEncoding
+
+        number = {name: code for code, name in enumerate(groups)}
+        race, employed = (cells.ravel() for cells in np.mgrid[1:10, 0:2])
+        names = [self.groups[a] for a in self.group_of(race, employed)]
+        return LabelEncoding(
+            LabelColumn("ESR", whole=True),
+            CLASSES,
+            {"1": 1},
+            (LabelColumn("RAC1P", whole=True), LabelColumn("ESR", whole=True)),
+            groups,
+            {
+                (str(r), CLASSES[e]): number[name]
+                for r, e, name in zip(race, employed, names, strict=True)
+                if name in number
+            },
+            otherwise=0,
         )
 
     def _large_groups(
@@ -195,58 +220,37 @@ class AcsRace(Acs):
         return race.astype(int) - 1
 
 
-@dataclass
-class Inputs:
-    """Codes turned into float32 inputs: one for every code among the training rows, and the age."""
+def fit(train: People, notes: list[str]) -> "Encoding":
+    """Return the rules of the inputs: one for every code among the training rows, and the age."""
+    from fedmpi.data.encoding import Coded, Encoding, Numbers, Numeric, Rule
 
-    features: tuple[str, ...]
-    names: tuple[str, ...]
-    age: "Numeric"
-    places: np.ndarray
-    """features × 256: the input that a code sets to 1, or -1."""
+    ages = train.column(NUMBER).astype(float)
+    known = Numbers.of(NUMBER, ages, in_test=np.zeros(len(ages), dtype=bool))
+    columns: dict[str, Rule] = {NUMBER: Numeric.fit(NUMBER, known)}
+    for feature in train.features:
+        if feature != NUMBER:
+            found = np.flatnonzero(np.bincount(train.column(feature), minlength=256))
+            columns[feature] = Coded(found.tolist(), blank=0)
+    constant = [name for name, rule in columns.items() if not rule.features(name)]
+    if constant:
+        notes.append(f"constant columns left out: {', '.join(constant)}")
+    return Encoding({name: rule for name, rule in columns.items() if name not in constant})
 
-    @property
-    def width(self) -> int:
-        return len(self.names)
 
-    @classmethod
-    def fit(cls, train: People, notes: list[str]) -> "Inputs":
-        from fedmpi.data.encoding import Numbers, Numeric
+def encode(codes: np.ndarray, features: tuple[str, ...], encoding: "Encoding") -> np.ndarray:
+    """A row of inputs for every row of codes."""
+    columns = {name: codes[:, j] for j, name in enumerate(features)}
+    columns[NUMBER] = columns[NUMBER].astype(float)
+    return encoding.encode_columns(columns, len(codes))
 
-        ages = train.column(NUMBER).astype(float)
-        age = Numeric.fit(NUMBER, Numbers.of(NUMBER, ages, in_test=np.zeros(len(ages), dtype=bool)))
-        names, constant = age.features(NUMBER), []
-        places = np.full((len(train.features), 256), -1)
-        for j, feature in enumerate(train.features):
-            if feature == NUMBER:
-                continue
-            found = np.flatnonzero(np.bincount(train.codes[:, j], minlength=256))
-            if len(found) > 1:
-                places[j, found] = len(names) + np.arange(len(found))
-                names += [f"{feature}={code}" for code in found]
-            else:
-                constant.append(feature)
-        if constant:
-            notes.append(f"constant columns left out: {', '.join(constant)}")
-        return cls(train.features, tuple(names), age, places)
 
-    def encode(self, codes: np.ndarray) -> np.ndarray:
-        """A row of inputs for every row of codes."""
-        x = np.zeros((len(codes), self.width), dtype=np.float32)
-        for j, feature in enumerate(self.features):
-            if feature == NUMBER:
-                self.age.encode(codes[:, j].astype(float), x[:, :1])
-                continue
-            place = self.places[j, codes[:, j]]
-            known = np.flatnonzero(place >= 0)
-            x[known, place[known]] = 1
-        return x
+def note_unseen(test: People, encoding: "Encoding", notes: list[str]) -> None:
+    from fedmpi.data.encoding import Coded
 
-    def note_unseen(self, test: People, notes: list[str]) -> None:
-        for j, feature in enumerate(self.features):
-            seen = self.places[j] >= 0
-            unseen = np.count_nonzero(~seen[test.codes[:, j]])
-            if unseen and seen.any():
+    for name, rule in encoding.columns.items():
+        if isinstance(rule, Coded):
+            unseen = np.count_nonzero(rule.codes(test.column(name)) < 0)
+            if unseen:
                 notes.append(
-                    f"column {feature!r}: {unseen} test values not seen in training, all zero"
+                    f"column {name!r}: {unseen} test values not seen in training, all zero"
                 )

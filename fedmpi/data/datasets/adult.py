@@ -1,5 +1,6 @@
 """Adult (Census Income, 1994): predict who earns over 50K from twelve features."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ COLUMNS = (
 
 # fnlwgt is a survey weight, and education says what education-num says.
 NOT_FEATURES = ["fnlwgt", "education", "income"]
+CLASSES = ("<=50K", ">50K")
 
 
 class Adult(Dataset):
@@ -52,6 +54,7 @@ class Adult(Dataset):
         import pandas as pd
 
         from fedmpi.data.encoding import encode
+        from fedmpi.data.labels import LabelColumn, LabelEncoding
 
         paths, sources = fetch_raw(self.name, self.files, self.sources, data_dir, progress)
         # The first line of adult.test is a comment, and its labels end in a dot. '?' stays a
@@ -70,17 +73,24 @@ class Adult(Dataset):
         both = pd.concat([train, test], ignore_index=True)
         in_test = np.arange(len(both)) >= len(train)
         notes: list[str] = []
-        x, features = encode(both.drop(columns=NOT_FEATURES), in_test, notes)
-        y = (both["income"].str.rstrip(".") == ">50K").to_numpy(dtype=int)
-        group = 2 * (both["sex"] == "Female").to_numpy(dtype=int) + y
+        x, encoding = encode(both.drop(columns=NOT_FEATURES), in_test, notes)
+        encoding.labels = LabelEncoding(
+            LabelColumn("income"),
+            CLASSES,
+            {"<=50K": 0, "<=50K.": 0, ">50K": 1, ">50K.": 1},
+            (LabelColumn("sex"), LabelColumn("income")),
+            self.groups,
+            dict(zip(product(("Male", "Female"), CLASSES), range(4), strict=True)),
+        )
         return Arrays.split(
             x,
-            y,
-            group,
+            encoding.labels.y(both),
+            encoding.labels.group(both),
             in_test,
             groups=self.groups,
-            classes=("<=50K", ">50K"),
-            features=features,
+            classes=CLASSES,
+            features=encoding.features,
+            encoding=encoding.to_json(),
             notes=notes,
             sources=sources,
         )

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fedmpi.data.agreement import Owner
 
 DEFAULT_TEST = "0.2"
-SEPARATOR = " / "
-"""Separator of the values that a group's name is made of."""
 READING = 3
 """Version of the reading, which is a part of the key. Raise it when the same file would be read to
 other rows or inputs."""
@@ -72,6 +70,8 @@ class CsvFile(Dataset):
         self, groups: tuple[str, ...], options: DataOptions
     ) -> tuple[str, tuple[str, ...]] | None:
         """The group columns but the target; None where a value has the separator in it."""
+        from fedmpi.data.labels import SEPARATOR
+
         places = [i for i, name in enumerate(options.group) if name != options.target]
         parts = [name.split(SEPARATOR) for name in groups]
         if not places or any(len(values) != len(options.group) for values in parts):
@@ -104,6 +104,7 @@ class CsvFile(Dataset):
             groups=agreed.groups,
             classes=agreed.classes,
             features=agreed.features,
+            encoding=agreed.encoding.to_json(),
             notes=agreed.notes,
             sources=sources,
             clients=tuple(owner.name for owner in owners) if options.client else (),

@@ -44,8 +44,26 @@ class Synthetic(Dataset):
             groups=self.groups,
             classes=("0", "1"),
             features=("x",),
+            encoding=encoding(self.groups),
             sources=[{"origin": f"drawn by fedmpi, {options.rows} rows, seed {options.seed}"}],
         )
+
+
+def encoding(groups: tuple[str, ...]) -> dict:
+    """Return the encoding of a table with columns x, y and A: x is taken as it is."""
+    from fedmpi.data.encoding import Encoding, Numeric
+    from fedmpi.data.labels import LabelColumn, LabelEncoding
+
+    labels = LabelEncoding(
+        LabelColumn("y", whole=True),
+        ("0", "1"),
+        {"0": 0, "1": 1},
+        (LabelColumn("A", whole=True),),
+        groups,
+        {("0",): 0, ("1",): 1},
+    )
+    x = Numeric(mean=0.0, deviation=1.0, center=0.0, scale=1.0, missing=False)
+    return Encoding({"x": x}, labels).to_json()
 
 
 def draw(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

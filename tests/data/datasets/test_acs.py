@@ -11,12 +11,14 @@ from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from census_files import write_all, write_state
 
 from fedmpi.data import find
 from fedmpi.data.__main__ import main
 from fedmpi.data.datasets import census
+from fedmpi.data.encoding import Encoding
 from fedmpi.data.options import DataOptions
 from fedmpi.data.partition import partition
 from fedmpi.data.prepare import prepare
@@ -107,6 +109,25 @@ def test_the_inputs_are_the_codes_and_the_standardised_age(data_dir, definition)
         columns["AGEP"] = np.round(columns["AGEP"] * deviation + mean, 3)
         found += Counter(map(tuple, np.column_stack([*columns.values(), labels]).tolist()))
     assert found == Counter((*row, int(label)) for row, label in zip(x.tolist(), y, strict=True))
+
+
+@pytest.mark.parametrize("dataset", [EMPLOYMENT, RACE], ids=["employment", "race"])
+def test_raw_rows_become_the_prepared_arrays(data_dir, dataset):
+    """Of a Census file as pandas reads it: the same rows, though in another order."""
+    prepared = prepare(dataset, data_dir, DataOptions(states=("MA",), min_group_rows=2))
+    encoding = Encoding.from_json(prepared.encoding)
+    people = pd.read_csv(data_dir / "raw/acs/2018/1-Year/psam_p25.csv")
+    found = [encoding.encode(people), encoding.labels.y(people), encoding.labels.group(people)]
+    known = found[2] >= 0
+    raw = np.column_stack([part[known] for part in found])
+    stored = np.concatenate(
+        [
+            np.column_stack([prepared.array(f"{split}_{part}") for part in ("x", "y", "group")])
+            for split in ("train", "test")
+        ]
+    )
+    np.testing.assert_array_equal(np.unique(raw, axis=0), np.unique(stored, axis=0))
+    assert len(raw) == len(stored)
 
 
 def test_no_input_depends_on_the_label(tmp_path, data_dir):

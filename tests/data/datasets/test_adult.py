@@ -5,10 +5,12 @@ from collections import Counter
 from statistics import fmean, pstdev
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedmpi.data import find
 from fedmpi.data.datasets.adult import COLUMNS
+from fedmpi.data.encoding import Encoding
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
@@ -68,6 +70,15 @@ def test_inputs_are_standardised_by_training_statistics(adult, raw, split):
         else:
             expected[:, j] = [row[column] == value for row in raw[split]]
     np.testing.assert_allclose(adult.array(f"{split}_x"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_raw_rows_become_the_prepared_arrays(adult, adult_dir):
+    encoding = Encoding.from_json(adult.encoding)
+    path = adult_dir / "raw/adult/adult.test"
+    rows = pd.read_csv(path, names=COLUMNS, skiprows=1, dtype=str, keep_default_na=False)
+    np.testing.assert_array_equal(encoding.encode(rows), adult.array("test_x"))
+    np.testing.assert_array_equal(encoding.labels.y(rows), adult.array("test_y"))
+    np.testing.assert_array_equal(encoding.labels.group(rows), adult.array("test_group"))
 
 
 def test_who_holds_what():
