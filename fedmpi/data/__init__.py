@@ -28,9 +28,12 @@ def find(name: str) -> Dataset:
         if not file:
             raise UserError("csv: needs a file, as in csv:people.csv.")
         from fedmpi.data.datasets.csvfile import CsvFile, CsvFolder, is_folder
+        from fedmpi.data.files import PARQUET
 
         # By the slash alone where this host does not have the folder, but others may.
-        return CsvFolder(file) if file.endswith("/") or is_folder(file) else CsvFile(file)
+        owners = file.endswith("/") or is_folder(file)
+        parts = file.rstrip("/").lower().endswith(PARQUET)  # of one table
+        return CsvFolder(file) if owners and not parts else CsvFile(file)
     if name not in FILES and not colon:
         raise unknown_name("dataset", name, NAMES)
     from fedmpi.data.dataset import Dataset

@@ -23,7 +23,7 @@ from fedmpi.data.datasets.csvfile import CsvFile, CsvFolder
 from fedmpi.data.options import DataOptions, add_data_options, options_from
 from fedmpi.data.prepare import prepare, verify
 from fedmpi.data.store import Prepared
-from fedmpi.errors import UserError
+from fedmpi.errors import UserError, printable
 
 
 def prepared_folders(data_dir: Path) -> list[Path]:
@@ -66,6 +66,7 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
     print(f"{name}: {prepared.folder}")
     inputs = " × ".join(map(str, prepared.array("train_x").shape[1:]))
     print(f"inputs: {inputs}, classes: {len(prepared.classes)}")
+    print_columns(prepared)
     width = max(map(len, [*prepared.groups, "group"]))
     print(f"{'group':{width}}  {'train':>9}  {'test':>9}")
     for group in prepared.groups:
@@ -76,6 +77,24 @@ def fetch(name: str, data_dir: Path, options: DataOptions) -> None:
         print("from", ": ".join(source[key] for key in ("file", "origin") if key in source))
     for note in prepared.notes:
         print("note:", note)
+
+
+def print_columns(prepared: Prepared) -> None:
+    """Print what was made of each column of a table."""
+    if not prepared.columns:
+        return
+    rows = [("column", "kind", "missing", "categories", "inputs", "")]
+    for column in prepared.columns:
+        counts = [str(column.get(key) or "") for key in ("missing", "categories", "inputs")]
+        rows.append((printable(column["name"]), column["kind"], *counts, column["remark"]))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i in (0, 1, 5) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    print()
 
 
 def verify_all(data_dir: Path) -> bool:

@@ -5,11 +5,13 @@ its own (a file each). What they must agree on they agree on by statistics, neve
 is the only way from one owner to another, and what is given to it is all that leaves an owner:
 
 1. of label columns, which the user has named, what kind of values each holds;
-2. tags of the values that its target and its groups take, to count them by, then the values;
-3. how many rows of each group it has, how many of its test rows were left out, and notes;
-4. of every input column whether it holds text or numbers;
-5. tags of the values of its columns of text, to count them by;
-6. of every input column `Numbers` (counts, a mean, a sum of squares) or `Texts` (counts, values);
+2. tags of the values that its target and its groups take, and of what these mean (yes is 1), to
+   count and compare them by, then the values;
+3. how many rows of each group and class it has, how many test rows were left out, and notes;
+4. of every input column the forms in which all of its cells are numbers, if there are any;
+5. tags of the values of its columns of text, to count them by; why a column cannot be an input;
+6. of every input column `Numbers` (counts, a mean, a sum of squares) or `Texts` (counts, values),
+   how many rows a rule from it to the class gets wrong, and whether it looks like an id;
 7. how many test values of each column of text were not seen in training.
 
 Where the owners are apart, tags of the names of all columns come first (`share_columns`), so that
@@ -23,7 +25,7 @@ The order of the owners is that of their names, so the result does not depend on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import reduce
@@ -36,28 +38,37 @@ from fedmpi.data.datasets.csvfile import Tables
 from fedmpi.data.encoding import (
     Columns,
     Encoding,
+    Forms,
     Statistics,
     Texts,
+    Unusable,
     is_number,
     names_rows,
     note_unseen,
-    numbers,
     parse,
+    refuse_columns,
     survey,
     too_many_texts,
     with_rare_as_other,
 )
-from fedmpi.data.labels import BEYOND, SEPARATOR, LabelColumn, LabelEncoding
-from fedmpi.data.options import DataOptions
+from fedmpi.data.forms import NO_NUMBER, forms_of, known_cells, to_numbers
+from fedmpi.data.labels import BEYOND, SEPARATOR, LabelColumn, LabelEncoding, meanings
+from fedmpi.data.options import DataOptions, as_list
 from fedmpi.data.splits import hold_out
+from fedmpi.data.suspicion import errors_by, gives_away, looks_like_id
 from fedmpi.errors import Line, UserError, shortened
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 MOST_LABELS = 1000
+MANY_CLASSES, ROWS_OF_A_CLASS = 30, 20
+"""More classes than the first need as many rows each as the second says, on average."""
 FEW_ROWS = 20
 """Rows above which an owner does not tell the values of a column in which most rows differ."""
+FEW_TEST = 30
+"""Test rows of a group below which its risk is called rough."""
+MERGED = "other groups"
 
 
 @dataclass
@@ -156,50 +167,63 @@ def assemble(agree: Agree, options: DataOptions, share: float | None, what: str)
     `share` of each group is held out where an owner's test rows are yet to be chosen.
     """
     owners, apart = agree.owners, agree.salt is not None
-    assert options.target
-    label_names = (options.target, *options.group)
-    kinds = agree(lambda owner: column_kinds(owner.training_rows, label_names), common_kinds)
-    if apart:
-        count_labels(agree, kinds, options)
+    columns = agree(
+        lambda owner: label_kinds(owner, options),
+        lambda parts: label_columns(parts, options),
+    )
+    notes = agree(
+        lambda owner: LabelTags.of(owner, columns, agree.salt),
+        lambda parts: check_tags(parts, columns, apart),
+    )
     labels = agree(
-        lambda owner: Labels.of(owner, kinds, options),
-        lambda parts: reduce(Labels.join, parts).check(options, what, quote=not apart),
-    ).encoding(kinds, options)
+        lambda owner: Labels.of(owner, columns),
+        lambda parts: reduce(Labels.join, parts).check(columns, what, quote=not apart),
+    ).encoding(columns)
     for owner in owners:
         owner.y, owner.group = labels.y(owner.frame), labels.group(owner.frame)
         if owner.in_test is None:
             assert share is not None
             owner.in_test = hold_out(owner.group, owner.y, share, options.seed, owner.name)
-    notes = agree(
+    settled = agree(
         lambda owner: Held.of(owner, labels, options, apart),
-        lambda parts: check_rows(parts, len(labels.groups), len(labels.classes), what),
+        lambda parts: settle_groups(parts, labels, options, what),
     )
+    labels = labels.regrouped(settled.numbers, settled.groups)
     for owner in owners:
-        keep_groups(owner)
-    encoding = agree_on_inputs(agree, options, what)
-    encoding.labels = labels
-    return Agreed(encoding, notes + encoding.notes)
+        keep_groups(owner, settled.numbers)
+    encoding = agree_on_inputs(agree, options, settled.classes, what)
+    encoding.labels, encoding.missing = labels, options.missing
+    return Agreed(encoding, notes + settled.notes + encoding.notes)
 
 
-def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoding:
+def agree_on_inputs(
+    agree: Agree, options: DataOptions, class_rows: np.ndarray, what: str
+) -> Encoding:
     """Give every owner its x, by means, deviations and categories of all owners' training rows."""
     apart = agree.salt is not None
-    left_out = {options.target, options.client, *options.drop}
+    left_out = {options.target_column, options.client, *options.drop}
 
-    def numeric_columns(owner: Owner) -> tuple[str, dict[str, bool]]:
-        names = [name for name in owner.frame.columns if name not in left_out]
-        kinds = column_kinds(owner.training_rows, names)
-        return owner.name, {name: kind > Kind.TEXT for name, kind in kinds.items()}
+    def forms_by_column(owner: Owner) -> tuple[str, dict[str, tuple[str, ...]]]:
+        rows = owner.training_rows
+        return owner.name, {n: forms_of(rows[n]) for n in rows.columns if n not in left_out}
 
-    text_for = agree(numeric_columns, who_has_text)
-    numeric = {name: not owners for name, owners in text_for.items()}
-    inputs = {owner.name: columns_of(owner, numeric, options) for owner in agree.owners}
+    forms, text_for = agree(forms_by_column, common_forms)
+    inputs = {owner.name: columns_of(owner, forms, options) for owner in agree.owners}
+    known = {o.name: survey(inputs[o.name], o.tested) for o in agree.owners}
     if apart:
-        count_texts(agree, inputs, {name: why for name, why in text_for.items() if why})
-    encoding = agree(
-        lambda owner: survey(inputs[owner.name], owner.tested),
-        lambda parts: fit_encoding(parts, what, quote=not apart),
-    )
+        count_texts(agree, known, text_for)
+
+    def statistics(owner: Owner) -> tuple[dict[str, Statistics], dict[str, Hint]]:
+        columns = inputs[owner.name]
+        return known[owner.name], {n: Hint.of(v, owner) for n, v in columns.items()}
+
+    def fit(parts: list[tuple[dict[str, Statistics], dict[str, Hint]]]) -> Encoding:
+        encoding = fit_encoding([known for known, _ in parts], forms, what, quote=not apart)
+        hints = {n: reduce(Hint.join, [some[n] for _, some in parts]) for n in encoding.columns}
+        encoding.notes += suspicions(hints, class_rows)
+        return encoding
+
+    encoding = agree(statistics, fit)
 
     def encode(owner: Owner) -> dict[str, int]:
         columns = inputs[owner.name]
@@ -208,6 +232,44 @@ def agree_on_inputs(agree: Agree, options: DataOptions, what: str) -> Encoding:
 
     encoding.notes += agree(encode, note_all_unseen)
     return encoding
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a column may be, beside an input."""
+
+    errors: int
+    """Training rows that a rule from this column to the class gets wrong."""
+    id_like: bool
+
+    @classmethod
+    def of(cls, values: np.ndarray | pd.Series, owner: Owner) -> Hint:
+        train = ~owner.tested
+        errors = errors_by(values[train], owner.y[train]) if train.any() else 0
+        return cls(errors, looks_like_id(values, owner.tested))
+
+    def join(self, other: Hint) -> Hint:
+        """Return the hint for the rows of both."""
+        return Hint(self.errors + other.errors, self.id_like and other.id_like)
+
+
+def suspicions(hints: dict[str, Hint], class_rows: np.ndarray) -> list[str]:
+    """Return notes on columns that give the target away, and on those that count rows."""
+    notes, rows = [], class_rows.sum()
+    for name, hint in hints.items():
+        if gives_away(hint.errors, class_rows):
+            notes.append(
+                f"column {name!r} alone tells the class of {rows - hint.errors} of "
+                f"{rows} training rows: does it give the target away? If it is not known "
+                f"before the target is, --drop {as_list([name])}"
+            )
+    if ids := [name for name, hint in hints.items() if hint.id_like]:
+        which = ", ".join(map(repr, ids))
+        notes.append(
+            f"another whole number in every row, as of an id: {which}. If that is what it is, "
+            f"--drop {as_list(ids)}"
+        )
+    return notes
 
 
 def share_columns(agree: Agree) -> list[str]:
@@ -262,36 +324,77 @@ def tag(salt: bytes, value: str) -> bytes:
     return hashlib.blake2b(value.encode(errors="surrogatepass"), key=salt, digest_size=16).digest()
 
 
-def column_kinds(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, Kind]:
-    """Return the kind of each of these columns in these rows."""
-    found = {}
-    for name in names:
-        values = numbers(rows[name])
-        if values is None:
-            found[name] = Kind.TEXT
+def label_kinds(owner: Owner, options: DataOptions) -> dict[str, tuple[str, ...]]:
+    """Return the kind of each label column in the owner's training rows, or the forms it fits.
+
+    Forms are for a column that is cut into bands, which must be numbers.
+    """
+    rows, found = owner.training_rows, {}
+    for name in options.label_columns:
+        if name in options.bands:
+            found[name] = forms_of(rows[name])
+            if not found[name]:
+                words = [cell for cell in known_cells(rows[name]) if not is_number(cell)]
+                raise UserError(
+                    f"{whose(owner)}column {name!r} has {len(words)} values that are no numbers; "
+                    "limits are for numbers.",
+                    f"One of them is {shortened(words[0])}.",
+                )
+            continue
+        values, text = to_numbers(rows[name])
+        if text.any() or rows[name].isin(NO_NUMBER).any():
+            found[name] = (Kind.TEXT.name,)
         else:
             whole = np.array_equal(values, np.trunc(values)) and (np.abs(values) < BEYOND).all()
-            found[name] = Kind.WHOLE_NUMBERS if whole else Kind.NUMBERS
+            found[name] = ((Kind.WHOLE_NUMBERS if whole else Kind.NUMBERS).name,)
     return found
 
 
-def common_kinds(parts: list[dict[str, Kind]]) -> dict[str, Kind]:
-    """Return the kind of each column for all owners."""
-    return {name: min(part[name] for part in parts) for name in parts[0]}
+def label_columns(
+    parts: list[dict[str, tuple[str, ...]]], options: DataOptions
+) -> list[LabelColumn]:
+    """Return how the target and the group columns are read; UserError for numbers as target."""
+    read = {}
+    for name in options.label_columns:
+        if limits := options.bands.get(name, ()):
+            common = [form for form in parts[0][name] if all(form in part[name] for part in parts)]
+            if not common:
+                raise UserError(f"column {name!r} has numbers that owners write in different ways.")
+            read[name] = LabelColumn(name, limits=limits, form=common[0])
+            continue
+        kind = min(Kind[part[name][0]] for part in parts)
+        read[name] = LabelColumn(
+            name, whole=kind == Kind.WHOLE_NUMBERS, broken=kind == Kind.NUMBERS
+        )
+    return [read[name] for name in (options.target_column, *options.group_columns)]
 
 
-def who_has_text(parts: list[tuple[str, dict[str, bool]]]) -> dict[str, str]:
-    """Owners for whom each column is text: "" for numbers of all, "all" for text of all."""
-    found = {}
-    for name in parts[0][1]:
-        owners = [owner for owner, numeric in parts if not numeric[name]]
-        found[name] = "all" if len(owners) == len(parts) else ", ".join(owners)
-    return found
+def whose(owner: Owner) -> str:
+    return f"{owner.name}: " if owner.name else ""
 
 
-def columns_of(owner: Owner, numeric: dict[str, bool], options: DataOptions) -> Columns:
+def common_forms(
+    parts: list[tuple[str, dict[str, tuple[str, ...]]]],
+) -> tuple[Forms, dict[str, str]]:
+    """Return the form of the numbers of each column, None for text; and of those the owners.
+
+    "all" stands for a column that is text for all owners.
+    """
+    forms: Forms = {}
+    text_for = {}
+    for name, first in parts[0][1].items():
+        forms[name] = next((f for f in first if all(f in found[name] for _, found in parts)), None)
+        if forms[name] is None:
+            owners = [owner for owner, found in parts if not found[name]]
+            if not owners:  # all have numbers, but not in one form
+                owners = [owner for owner, found in parts if first[0] not in found[name]]
+            text_for[name] = "all" if len(owners) == len(parts) else ", ".join(owners)
+    return forms, text_for
+
+
+def columns_of(owner: Owner, forms: Forms, options: DataOptions) -> Columns:
     """Return the owner's inputs, with OTHER for the values that are not to be told."""
-    columns = parse(owner.frame, numeric)
+    columns = parse(owner.frame, forms)
     least = options.min_value_rows
     for name, column in columns.items() if least > 1 else ():
         if isinstance(column, pd.Series):
@@ -299,79 +402,156 @@ def columns_of(owner: Owner, numeric: dict[str, bool], options: DataOptions) -> 
     return columns
 
 
-def count_texts(agree: Agree, inputs: dict[str, Columns], names: dict[str, str]) -> None:
-    """Refuse a column of text that tells rows apart, before a value of it is told.
+def count_texts(
+    agree: Agree, known: dict[str, dict[str, Statistics]], names: dict[str, str]
+) -> None:
+    """Refuse all columns that cannot be inputs, before a value of a text is told.
 
-    `names` has, for each column of text, the owners for whom it is: see `who_has_text`.
+    `names` has, for each column of text, the owners for whom it is: see `common_forms`.
     """
     salt = agree.salt
     assert salt is not None
 
-    def tags(owner: Owner) -> tuple[int, dict[str, set[bytes]]]:
-        found = {}
-        for name, whose in names.items():
-            texts = Texts.of(inputs[owner.name][name], owner.tested)  # type: ignore[arg-type]
-            words = [value for value in texts.values if not is_number(value)]
-            if words and texts.like_numbers > texts.unlike_numbers:
+    def tags(owner: Owner) -> tuple[str, int, dict[str, set[bytes]], list[tuple[str, str]]]:
+        found, unusable = {}, []
+        for name, column in known[owner.name].items():
+            if isinstance(column, Unusable):
+                unusable.append(column)
+            if not isinstance(column, Texts):
+                continue
+            words = [value for value in column.values if not is_number(value)]
+            if words and column.like_numbers > column.unlike_numbers:
                 owner.keep(f"column {name!r} is taken for text: {min(words)!r} is not a number")
-            if names_rows(len(texts.values), texts.rows, FEW_ROWS):
-                if whose != "all":
-                    raise UserError(
-                        f"column {name!r} is numbers, but not for {whose}: correct it there, or "
-                        f"leave it out with --drop {name!r}."
-                    )
-                error = too_many_texts(name, len(texts.values), texts.rows)
-                example = f"One of them is {shortened(min(texts.values))}."
-                raise UserError(f"{owner.name}: {error}", example)
-            found[name] = {tag(salt, value) for value in texts.values}
-        return len(owner.training_rows), found
+            if names_rows(len(column.values), column.rows, FEW_ROWS):
+                example = f"One of them is {shortened(min(column.values))}."
+                error = too_many_texts(name, len(column.values), column.rows, example)
+                if names[name] != "all":
+                    error.why = f"is numbers, but not for {names[name]}"
+                unusable.append(error)
+            else:
+                found[name] = {tag(salt, value) for value in column.values}
+        for column in unusable:
+            if column.quoted:
+                owner.keep(f"column {column.name!r} {column.why}. {column.quoted}")
+        told = [(column.name, column.why) for column in unusable]
+        return owner.name, len(owner.training_rows), found, told
 
-    def count(parts: list[tuple[int, dict[str, set[bytes]]]]) -> None:
-        rows = sum(number for number, _ in parts)
+    def count(parts: list[tuple[str, int, dict[str, set[bytes]], list[tuple[str, str]]]]) -> None:
+        rows = sum(number for _, number, _, _ in parts)
+        unusable = [Unusable(name, why) for *_, told in parts for name, why in told]
+        refused = {column.name for column in unusable}
+        owners = [owner for owner, *_, told in parts if told]
         for name in names:
-            number = len(set().union(*(found[name] for _, found in parts)))
-            if names_rows(number, rows, FEW_ROWS):
-                raise too_many_texts(name, number, rows)
+            number = len(set().union(*(found.get(name, ()) for _, _, found, _ in parts)))
+            if name not in refused and names_rows(number, rows, FEW_ROWS):
+                unusable.append(too_many_texts(name, number, rows))
+        refuse_columns(unusable, f"{', '.join(owners)}: " if owners else "")
 
     agree(tags, count)
 
 
-def count_labels(agree: Agree, kinds: dict[str, Kind], options: DataOptions) -> None:
-    """Refuse a target or groups that tell rows apart, before a value of them is told."""
-    salt, target = agree.salt, options.target
-    assert salt is not None and target
+@dataclass
+class LabelTags:
+    """Tags of an owner's labels, by which these are counted and compared before they are told.
 
-    def tags(owner: Owner) -> tuple[int, set[bytes], set[bytes]]:
+    Where all owners are in one process, the labels themselves.
+    """
+
+    owner: str
+    rows: int
+    columns: dict[str, dict[Any, tuple[Any, Any]]]
+    """Of each label column: label -> its meaning as a sex, and as yes or no (None for neither)."""
+    groups: set
+
+    @classmethod
+    def of(cls, owner: Owner, columns: list[LabelColumn], salt: bytes | None) -> LabelTags:
+        """Return them; UserError, by an owner who is apart, for labels that tell rows apart."""
+
+        def told(text: str | None) -> Any:
+            return text if salt is None or text is None else tag(salt, text)
+
         rows = owner.training_rows
-        for name in (target, *options.group):
-            number = rows[name].nunique()
+        for i, column in enumerate(columns if salt is not None else ()):
+            number = 0 if column.limits else rows[column.name].nunique()
             if number > MOST_LABELS or (len(rows) > FEW_ROWS and number > len(rows) / 2):
-                what = f"the target {name!r}" if name == target else f"--group {name!r}"
+                what = f"--group {column.name!r}" if i else f"the target {column.name!r}"
                 raise UserError(
                     f"{owner.name}: {what} has {number} different values in {len(rows)} rows; "
-                    "name a column whose values many rows share.",
-                    f"One of them is {shortened(min(rows[name]))}.",
+                    f"name a column whose values many rows share{AS_NUMBERS.format(column.name)}.",
+                    f"One of them is {shortened(min(rows[column.name]))}.",
                 )
-        found = Labels.of(owner, kinds, options)
-        groups = {tag(salt, SEPARATOR.join(map(name_of, values))) for values in found.groups}
-        return len(rows), {tag(salt, name_of(value)) for value in found.classes}, groups
-
-    def count(parts: list[tuple[int, set[bytes], set[bytes]]]) -> None:
-        sizes, classes, groups = zip(*parts, strict=True)
-        rows = sum(sizes)
-        check_number(len(set().union(*classes)), f"the target {target!r}", "classes", rows)
-        what = f"--group {','.join(options.group)}"
-        check_number(len(set().union(*groups)), what, "groups", rows)
-
-    agree(tags, count)
+        labels = Labels.of(owner, columns)
+        found: dict[str, dict[Any, tuple[Any, Any]]] = {}
+        for i, column in enumerate(columns):
+            values = {values[i - 1] for values in labels.groups} if i else labels.classes
+            means = {} if column.limits else meanings([str(column.name_of(v)) for v in values])
+            found[column.name] = {
+                told(label): (told(one), told(two)) for label, (one, two) in means.items()
+            }
+        names = (SEPARATOR.join(map(str, map(name_of, values))) for values in labels.groups)
+        return cls(owner.name, len(rows), found, set(map(told, names)))
 
 
-def check_number(number: int, what: str, kind: str, rows: int) -> None:
+AS_NUMBERS = ", or give limits for numbers, as {0}:10,20"
+
+
+def check_tags(parts: list[LabelTags], columns: list[LabelColumn], apart: bool) -> list[str]:
+    """Return notes on how owners write labels; UserError for two ways of writing the same one."""
+    rows = sum(part.rows for part in parts)
+    target = columns[0].name
+    notes = []
+    if apart:
+        group = f"--group {','.join(column.name for column in columns[1:])}"
+        check_number(len(set().union(*(p.columns[target] for p in parts))), target, rows)
+        check_number(len(set().union(*(part.groups for part in parts))), group, rows, "groups")
+    for i, column in enumerate({column.name: column for column in columns}.values()):
+        what = f"--group {column.name!r}" if i else f"the target {column.name!r}"
+        check_meanings([(p.owner, p.columns[column.name]) for p in parts], what, apart)
+    first = next((part for part in parts if len(part.columns[target]) > 1), None)
+    for part in parts if first else ():
+        assert first
+        theirs, others = part.columns[target], first.columns[target]
+        if len(theirs) > 1 and not set(theirs) & set(others):
+            notes.append(
+                f"{first.owner} and {part.owner} have no class of {target!r} in common: do they "
+                "write the same in different ways?"
+            )
+            break
+    return notes
+
+
+def check_meanings(
+    parts: list[tuple[str, dict[Any, tuple[Any, Any]]]], what: str, apart: bool
+) -> None:
+    """Raise a UserError for labels that differ in letters, or in the word for yes or a sex."""
+    for kind in (0, 1):
+        ways: dict[Any, dict[Any, list[str]]] = {}
+        for owner, labels in parts:
+            for label, means in labels.items():
+                ways.setdefault(means[kind], {}).setdefault(label, []).append(owner)
+        if None in ways:  # a label that is neither yes nor no
+            continue
+        twice = [labels for labels in ways.values() if len(labels) > 1]
+        if twice:
+            number = len({label for _, labels in parts for label in labels})
+            owners = sorted({o for some in twice for names in some.values() for o in names if o})
+            where = f" (of {', '.join(owners)})" if owners else ""
+            raise UserError(
+                f"{what} has {number} different labels, but {len(ways)} meanings: some{where} "
+                "differ in capital letters alone, or are two words for the same, as yes and 1, f "
+                "and female. Write each label in one way.",
+                "" if apart else f"As {', '.join(map(repr, sorted(twice[0])))}.",
+            )
+
+
+def check_number(number: int, what: str, rows: int, kind: str = "classes") -> None:
     """Raise a UserError for labels that most rows have for themselves."""
     if number > MOST_LABELS or (rows > FEW_ROWS and number > rows / 2):
+        limits = AS_NUMBERS.format(what) if kind == "classes" else ""
+        what = f"the target {what!r}" if kind == "classes" else what
         raise UserError(
             f"{what} makes {number} {kind} of {rows} rows; at most {MOST_LABELS}, and half as many "
-            "as rows, are possible."
+            f"as rows, are possible{limits}."
         )
 
 
@@ -384,75 +564,77 @@ class Labels:
 
     classes: set
     groups: set[tuple]
+    rows: int = 0
 
     @classmethod
-    def of(cls, owner: Owner, kinds: dict[str, Kind], options: DataOptions) -> Labels:
+    def of(cls, owner: Owner, columns: list[LabelColumn]) -> Labels:
         """Return the labels of the owner's training rows; UserError for a broken target number."""
         rows = owner.training_rows
-        read = [column.values(rows[column.name]) for column in label_columns(kinds, options)]
-        target, *columns = read
-        assert options.target
-        if kinds[options.target] == Kind.NUMBERS:
+        target, *groups = [column.values(rows[column.name]) for column in columns]
+        if columns[0].broken:
             broken = [value for value in target if not is_whole(str(value))]
-            whose = f"{owner.name}: " if owner.name else ""
+            name = columns[0].name
             raise UserError(
-                f"{whose}the target {options.target!r} has numbers that are not whole, or too "
-                "large; it must be classes (text, or whole numbers below 2^53).",
+                f"{whose(owner)}the target {name!r} has numbers that are not whole, or too large; "
+                f"it must be classes (text, or whole numbers below 2^53): use --bins 4 for four "
+                f"classes of numbers, or give their limits, as --target {name}:10,20.",
                 f"One of them is {broken[0]}." if broken else "",
             )
-        return cls(set(target), set(zip(*columns, strict=True)))
+        return cls(set(target), set(zip(*groups, strict=True)), len(rows))
 
     def join(self, other: Labels) -> Labels:
         """Return the labels of the rows of both."""
-        return Labels(self.classes | other.classes, self.groups | other.groups)
+        rows = self.rows + other.rows
+        return Labels(self.classes | other.classes, self.groups | other.groups, rows)
 
-    def check(self, options: DataOptions, what: str, quote: bool) -> Labels:
+    def check(self, columns: list[LabelColumn], what: str, quote: bool) -> Labels:
         """Return self if these can be classes and groups; the UserError may `quote` values."""
-        assert options.target
-        number = len(self.classes)
+        target, number = columns[0], len(self.classes)
+        example = f"One of them is {shortened(self.class_names(target)[0])}." if quote else ""
         if number == 1:
             raise UserError(
-                f"{what}: the target {options.target!r} has one value only in the training rows; "
+                f"{what}: the target {target.name!r} has one value only in the training rows; "
                 "two classes or more are needed.",
-                f"It is {shortened(self.class_names[0])}." if quote else "",
+                f"It is {shortened(self.class_names(target)[0])}." if quote else "",
             )
-        if number > MOST_LABELS:
+        few = number > MANY_CLASSES and self.rows < ROWS_OF_A_CLASS * number
+        if number > MOST_LABELS or (few and not target.limits):
+            bins = "--bins 4, or their limits, as" if quote else "limits, as"
             raise UserError(
-                f"{what}: the target {options.target!r} has {number} different values; 2 to "
-                f"{MOST_LABELS} classes are possible.",
-                f"One of them is {self.class_names[0]!r}." if quote else "",
+                f"{what}: the target {target.name!r} has {number} different values in {self.rows} "
+                f"rows; 2 to {MOST_LABELS} classes are possible, with {ROWS_OF_A_CLASS} rows or "
+                f"more each if they are many. If it is numbers, give {bins} --target "
+                f"{target.name}:10,20.",
+                example,
             )
         if len(self.groups) > MOST_LABELS:
+            names = ",".join(column.name for column in columns[1:])
             raise UserError(
-                f"--group {','.join(options.group)} makes {len(self.groups)} groups; at most "
-                f"{MOST_LABELS} are possible."
+                f"--group {names} makes {len(self.groups)} groups; at most {MOST_LABELS} are "
+                "possible. Numbers can be cut into bands, as --group age:30,50."
             )
         return self
 
-    @property
-    def class_names(self) -> list[str]:
+    def class_names(self, target: LabelColumn) -> list[str]:
         """Names of the classes, in the order of their codes."""
-        return [name_of(value) for value in sorted(self.classes)]
+        return [str(target.name_of(value)) for value in sorted(self.classes)]
 
-    def encoding(self, kinds: dict[str, Kind], options: DataOptions) -> LabelEncoding:
+    def encoding(self, columns: list[LabelColumn]) -> LabelEncoding:
         """Return the rules by which cells become the numbers of these classes and groups."""
-        target, *columns = label_columns(kinds, options)
-        groups = [tuple(map(name_of, values)) for values in sorted(self.groups)]
+        target, *others = columns
+        classes = self.class_names(target)
+        groups = [
+            tuple(str(column.name_of(value)) for column, value in zip(others, values, strict=True))
+            for values in sorted(self.groups)
+        ]
         return LabelEncoding(
             target,
-            tuple(self.class_names),
-            {name: code for code, name in enumerate(self.class_names)},
-            tuple(columns),
+            tuple(classes),
+            {name: code for code, name in enumerate(classes)},
+            tuple(others),
             tuple(SEPARATOR.join(names) for names in groups),
             {names: code for code, names in enumerate(groups)},
         )
-
-
-def label_columns(kinds: dict[str, Kind], options: DataOptions) -> list[LabelColumn]:
-    """Return how the target and the group columns are read."""
-    assert options.target
-    names = (options.target, *options.group)
-    return [LabelColumn(name, kinds[name] == Kind.WHOLE_NUMBERS) for name in names]
 
 
 def name_of(label: str | float) -> str:
@@ -478,12 +660,15 @@ class Held:
     """Names of these groups, where they may be told."""
     notes: list[str]
 
+    classes: np.ndarray
+    """How many rows of each class to train on."""
+
     @classmethod
     def of(cls, owner: Owner, labels: LabelEncoding, options: DataOptions, apart: bool) -> Held:
         """Count an owner's rows; UserError for a test row of a class that none can have learned."""
         rows = owner.frame
         if (strange := owner.y < 0).any():
-            values = sorted(rows[options.target][strange].unique())
+            values = sorted(rows[options.target_column][strange].unique())
             classes = ", ".join(map(repr, labels.classes[:10]))
             raise UserError(
                 f"{options.test} has {strange.sum()} rows with a target value that no training "
@@ -491,7 +676,7 @@ class Held:
                 f"One of them is {shortened(values[0])}; training rows have {classes}.",
             )
         lost = owner.group < 0
-        columns = (rows[name][lost] for name in options.group)
+        columns = (rows[name][lost] for name in options.group_columns)
         names = {SEPARATOR.join(values) for values in zip(*columns, strict=True)}
         if apart and names:
             owner.keep(f"test rows of groups without training rows: {', '.join(sorted(names))}")
@@ -502,42 +687,145 @@ class Held:
             for part in (~owner.tested, owner.tested)
         ]
         notes = [note.text if apart else str(note) for note in owner.notes]
-        return cls(np.stack(counts), int(lost.sum()), set() if apart else names, notes)
+        by_class = np.bincount(owner.y[~owner.tested], minlength=len(labels.classes))
+        left_out = int(lost.sum())
+        return cls(np.stack(counts), left_out, set() if apart else names, notes, by_class)
 
 
-def check_rows(parts: list[Held], groups: int, classes: int, what: str) -> list[str]:
-    """Return notes on the rows of all owners; UserError if there are none to test with."""
+@dataclass
+class Settled:
+    """Groups that are trained on, and what is to be said of the rows."""
+
+    numbers: list[int]
+    """New number of each group, -1 if it is left out."""
+    groups: tuple[str, ...]
+    classes: np.ndarray
+    """Rows of each class to train on."""
+    notes: list[str]
+
+
+def settle_groups(
+    parts: list[Held], labels: LabelEncoding, options: DataOptions, what: str
+) -> Settled:
+    """Merge small groups or leave them out, as asked; UserError if no rows are left to test with.
+
+    Names of classes and groups are known to all; no other cell is in a note.
+    """
     notes = [note for part in parts for note in part.notes]
     if left_out := sum(part.left_out for part in parts):
         names = ", ".join(sorted(set().union(*(part.names for part in parts))))
         text = f"{left_out} test rows of groups without training rows left out"
         notes.append(f"{text}: {names}" if names else text)
-    if groups == 1:
+    train, test = np.sum([part.groups for part in parts], axis=0)
+    classes = np.sum([part.classes for part in parts], axis=0)
+    numbers, groups = merge_small(train, labels.groups, options.merge_small, notes)
+    numbers, groups = leave_small_out(train, numbers, groups, options.min_group_rows, notes)
+    notes += note_labels(labels, classes, train)
+    if len(groups) == 1:
         notes.append("there is one group only, and nothing to be fair between")
-    if not np.sum([part.groups for part in parts], axis=0)[1].any():
+    new_test = np.bincount(numbers[numbers >= 0], test[numbers >= 0], minlength=len(groups))
+    if not new_test.any():
         raise UserError(
-            f"{what}: no test rows are left, with {groups} groups and {classes} classes that need "
-            "rows to train on. Use a larger --test, or other columns."
+            f"{what}: no test rows are left, with {len(groups)} groups and {len(classes)} classes "
+            "that need rows to train on. Use a larger --test, or other columns."
         )
+    few = [a for a in np.argsort(new_test, kind="stable").tolist() if 0 < new_test[a] < FEW_TEST]
+    if few:
+        named = ", ".join(f"{groups[a]} {new_test[a]:.0f}" for a in few[:5])
+        more = f" and {len(few) - 5} more groups" if len(few) > 5 else ""
+        notes.append(f"few test rows, so risks are rough: {named}{more}")
+    return Settled(numbers.tolist(), groups, classes, notes)
+
+
+def merge_small(
+    train: np.ndarray, groups: tuple[str, ...], least: int, notes: list[str]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the new number of each group, and the names, with one group for the small ones."""
+    small = np.flatnonzero(train < least)
+    if len(small) < 2:
+        if len(small):
+            notes.append(f"--merge-small {least}: {groups[small[0]]} alone is small, and stays")
+        return np.arange(len(groups)), groups
+    large = np.flatnonzero(train >= least)
+    numbers = np.full(len(groups), len(large))
+    numbers[large] = np.arange(len(large))
+    named = ", ".join(f"{groups[a]} ({train[a]})" for a in small)
+    notes.append(f"--merge-small {least} makes one group, {MERGED!r}, of (training rows): {named}")
+    return numbers, (*(groups[a] for a in large), MERGED)
+
+
+def leave_small_out(
+    train: np.ndarray,
+    numbers: np.ndarray,
+    groups: tuple[str, ...],
+    least: int,
+    notes: list[str],
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the new number of each group, -1 for a small one, and the names of the others."""
+    rows = np.bincount(numbers, train, minlength=len(groups)).astype(int)
+    stay = rows >= least
+    if stay.all():
+        return numbers, groups
+    if stay.sum() < 2:
+        counts = ", ".join(f"{name} {n}" for name, n in zip(groups, rows, strict=True))
+        raise UserError(
+            f"--min-group-rows {least} leaves fewer than two groups (rows to train on: {counts}): "
+            "use a smaller number."
+        )
+    named = ", ".join(f"{groups[a]} ({rows[a]})" for a in np.flatnonzero(~stay))
+    notes.append(f"--min-group-rows {least} leaves out (training rows): {named}")
+    place = np.where(stay, np.cumsum(stay) - 1, -1)
+    return place[numbers], tuple(groups[a] for a in np.flatnonzero(stay))
+
+
+def note_labels(labels: LabelEncoding, classes: np.ndarray, train: np.ndarray) -> list[str]:
+    """Return notes on the classes and their rows, and on labels that may stand for missing."""
+    order = np.argsort(-classes, kind="stable")[:20]
+    named = ", ".join(f"{labels.classes[y]} {classes[y]:,}" for y in sorted(order.tolist()))
+    more = f", … ({len(classes)} in all)" if len(classes) > len(order) else ""
+    notes = [f"classes and their training rows: {named}{more}"]
+    for name, rows in zip(labels.classes, classes.tolist(), strict=True):
+        if name in NO_NUMBER:
+            notes.append(note_mark("class", name, rows))
+    for i, column in enumerate(labels.group_columns):
+        for mark in NO_NUMBER if column.name != labels.target.name else ():
+            codes = [code for names, code in labels.group_of.items() if names[i] == mark]
+            if codes:
+                what = f"group of {column.name!r} called"
+                notes.append(note_mark(what, mark, int(train[codes].sum())))
     return notes
 
 
-def keep_groups(owner: Owner) -> None:
-    """Leave out the owner's rows of groups that nobody can train on."""
+def note_mark(what: str, mark: str, rows: int) -> str:
+    option = f"--missing {as_list([mark])}"
+    return f"{what} {mark!r} ({rows} training rows): if that means missing, {option} leaves it out"
+
+
+def keep_groups(owner: Owner, numbers: list[int]) -> None:
+    """Give the owner's rows the new numbers of their groups; leave out those of no group."""
+    owner.group = np.append(numbers, -1)[owner.group]
     keep = owner.group >= 0
     owner.frame, owner.in_test = owner.frame[keep].reset_index(drop=True), owner.tested[keep]
     owner.y, owner.group = owner.y[keep], owner.group[keep]
 
 
-def fit_encoding(parts: list[dict[str, Statistics]], what: str, quote: bool) -> Encoding:
+def fit_encoding(
+    parts: list[dict[str, Statistics]], forms: Forms, what: str, quote: bool
+) -> Encoding:
     """Make the encoding of the inputs, from the statistics of all owners."""
     # Of one kind for all owners, as they agreed; the types cannot say that.
     columns: dict[str, list[Any]] = {name: [part[name] for part in parts] for name in parts[0]}
-    joined = {name: reduce(lambda a, b: a.join(b), known) for name, known in columns.items()}
-    encoding = Encoding.fit(joined, quote)
+    joined = {name: join_statistics(known) for name, known in columns.items()}
+    encoding = Encoding.fit(joined, forms, quote)
     if not encoding.features:
         raise UserError(f"{what}: no column is left to learn from.")
     return encoding
+
+
+def join_statistics(known: list[Any]) -> Statistics:
+    """Join what owners know of a column; it is unusable for all if it is for one."""
+    unusable = [part for part in known if isinstance(part, Unusable)]
+    return unusable[0] if unusable else reduce(lambda a, b: a.join(b), known)
 
 
 def note_all_unseen(parts: list[dict[str, int]]) -> list[str]:

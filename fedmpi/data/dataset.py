@@ -80,6 +80,8 @@ class Arrays:
     """"mean" and "std" by which an x of bytes is standardised as it is used."""
     encoding: dict[str, Any] | None = None
     """Rules that made x, y and the groups of raw rows, as encoding.Encoding tells them."""
+    columns: list[dict[str, Any]] = field(default_factory=list)
+    """What was made of each column of a table: see encoding.describe."""
     clients: tuple[str, ...] = ()
     """Names of the clients, where the data say who holds which row."""
     train_client: np.ndarray | None = None

@@ -5,133 +5,23 @@ Everything learned from the data (means, deviations, categories) is learned from
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fedmpi.errors import Line, UserError, shortened
+from fedmpi.data.forms import PLAIN, forms_of, to_numbers
+from fedmpi.data.options import as_list
+from fedmpi.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from fedmpi.data.labels import LabelEncoding
 
 MOST_CATEGORIES = 1000
-TO_DO = "correct them, or leave it out with --drop"
-LONGEST_CELL = 1000
-"""Characters of a text that can be a category or a name; a longer one is rather a lost quote."""
 OTHER = "\ufdd0"
 """Stand-in for a text that its owner keeps to itself: a character that stands for no character."""
-COUNTS_ONLY = re.compile(r"Expected \d+ fields in line \d+, saw \d+|EOF inside string.*row \d+")
-"""Pattern of what pandas may say of a file without quoting it."""
-
-
-def read_text(content: bytes, path: Path, notes: list[Line]) -> pd.DataFrame:
-    """The rows of a CSV file, cells as text or missing, columns named by the first line."""
-    try:
-        text = content.decode("utf-8-sig")
-        # The header is read as a row: pandas would rename duplicate columns without a word, and
-        # take the first column for an index where the rows are longer than the header.
-        cells = pd.read_csv(
-            io.StringIO(text),
-            header=None,
-            dtype=str,
-            skipinitialspace=True,
-            low_memory=False,
-        )
-    except UnicodeDecodeError as error:
-        old = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        raise UserError(
-            f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8, for example with "
-            f"iconv -f {old} -t utf-8."
-        ) from error
-    except pd.errors.EmptyDataError as error:
-        raise UserError(f"{path} is empty.") from error
-    except pd.errors.ParserError as error:
-        why = str(error).strip().rpartition("C error: ")[2]
-        known = COUNTS_ONLY.fullmatch(why)
-        text = f"{path} is not a table{f': {why}' if known else ''}."
-        raise UserError(text, "" if known else f"pandas says: {why}.") from error
-    note_short_rows(text, cells, path, notes)
-    cells = cells.apply(lambda column: column.str.strip()).replace("", None)
-    header, rows = cells.iloc[0], cells.iloc[1:].reset_index(drop=True)
-    named = header.notna().to_numpy()
-    if not named.all():
-        notes.append(Line(f"{path.name}: {(~named).sum()} columns without a name left out"))
-    rows = rows.loc[:, named].set_axis(header[named].tolist(), axis=1)
-    if len(longest := max(rows.columns, key=len, default="")) > LONGEST_CELL:
-        raise UserError(
-            f"{path}: the name of a column has {len(longest):,} characters: is a quote left open?",
-            f"It begins {shortened(longest)}.",
-        )
-    repeated = rows.columns[rows.columns.duplicated()]
-    if len(repeated):
-        number = len(repeated.unique())
-        raise UserError(
-            f"{path}: {number} names stand above more than one column: rename them.",
-            f"There is more than one column {repeated[0]!r}.",
-        )
-    if rows.empty:
-        raise UserError(f"{path} has a header but no rows.")
-    return rows
-
-
-def note_short_rows(text: str, cells: pd.DataFrame, path: Path, notes: list[Line]) -> None:
-    """Note rows with fewer cells than the others: pandas makes them up without a word."""
-    if not cells.iloc[:, -1].isna().any():
-        return  # every row has its last cell, so it is whole
-    limit = csv.field_size_limit(max(len(text), 1))
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
-        lengths = [(reader.line_num, len(row)) for row in reader if any(map(str.strip, row))]
-    except csv.Error:  # it is stricter than pandas, who has read the table
-        return
-    finally:
-        csv.field_size_limit(limit)
-    short = [line for line, length in lengths if length < cells.shape[1]]
-    if short and short[0] != lengths[0][0]:  # under a short header all rows are longer
-        notes.append(
-            Line(
-                f"{path.name}: {len(short)} rows have fewer cells than the header's "
-                f"{cells.shape[1]} (the first ends in line {short[0]}); the cells that lack are "
-                "taken as empty"
-            )
-        )
-
-
-def check_cells(frame: pd.DataFrame, path: Path) -> None:
-    """Raise a UserError for a text that is too long to be a category or a label."""
-    for name in frame.columns:
-        lengths = frame[name].str.len()
-        if lengths.max() > LONGEST_CELL:
-            row = int(lengths.argmax())
-            raise UserError(
-                f"{path}: column {name!r} has a cell of {lengths.max():,.0f} characters (row "
-                f"{row + 1}), at most {LONGEST_CELL:,} are possible: is a quote left open? "
-                f"Otherwise leave it out with --drop {name!r}.",
-                f"It begins {shortened(frame[name].iloc[row])}.",
-            )
-
-
-def to_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """The column as float64, NaN where it is no number; and which values are text.
-
-    A missing value and '?', the mark of many a public table, are neither.
-    """
-    column = column.where(column != "?")
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    return values, np.isnan(values) & column.notna().to_numpy()
-
-
-def numbers(column: pd.Series) -> np.ndarray | None:
-    """The column as float64, NaN where it is missing or '?'; None if some value is no number."""
-    values, text = to_numbers(column)
-    return None if text.any() else values
 
 
 @dataclass(frozen=True)
@@ -157,16 +47,14 @@ class Numbers:
         train = values[~in_test]
         known = train[~np.isnan(train)]
         if np.isinf(known).any():
-            raise UserError(
-                f"column {name!r} has {np.isinf(known).sum()} infinite values: {TO_DO} {name!r}."
-            )
+            raise Unusable(name, f"has {np.isinf(known).sum()} infinite values")
         constant = bool((known == known[:1]).all())
         with np.errstate(over="ignore", invalid="ignore"):
             # Of a constant the value itself, where rounding would leave a little.
             mean = 0.0 if not len(known) else float(known[0] if constant else known.mean())
             squares = 0.0 if constant else float(np.square(known - mean).sum())
         if not np.isfinite(squares):
-            raise UserError(f"column {name!r} has values too large to work with: {TO_DO} {name!r}.")
+            raise Unusable(name, "has values too large to work with")
         binary = bool(np.isin(known, (0, 1)).all())
         missing_test = int(np.isnan(values[in_test]).sum())
         return cls(len(train), len(known), mean, squares, constant, binary, missing_test)
@@ -241,7 +129,7 @@ class Texts:
         )
 
     def check(self, name: str) -> None:
-        """Raise a UserError for a column that names rows rather than telling something of them."""
+        """Raise Unusable for a column that names rows rather than telling something of them."""
         number = len(self.values)
         if names_rows(number, self.rows):
             example = f"One of them is {shortened(min(self.values))}."
@@ -281,15 +169,37 @@ def names_rows(values: int, rows: int, few: int = 100) -> bool:
     return values > MOST_CATEGORIES or (rows > few and values > rows / 2)
 
 
-def too_many_texts(name: str, values: int, rows: int, quoted: str = "") -> UserError:
-    return UserError(
-        f"column {name!r} is text with {values} different values in {rows} training rows: leave "
-        f"it out with --drop {name!r}.",
-        quoted,
-    )
+class Unusable(Exception):
+    """A column that cannot be an input, and why; `quoted` may have a cell."""
+
+    def __init__(self, name: str, why: str, quoted: str = "") -> None:
+        super().__init__(name, why, quoted)
+        self.name, self.why, self.quoted = name, why, quoted
 
 
-Statistics = Numbers | Texts
+def too_many_texts(name: str, values: int, rows: int, quoted: str = "") -> Unusable:
+    return Unusable(name, f"is text with {values} different values in {rows} training rows", quoted)
+
+
+def refuse_columns(found: Sequence[Unusable], whose: str = "") -> None:
+    """Raise one UserError for all columns that cannot be inputs, with what leaves them out."""
+    if not found:
+        return
+    every = {column.name: column for column in reversed(found)}
+    columns = list(reversed(every.values()))
+    drop = f"--drop {as_list(column.name for column in columns)}"
+    if len(columns) == 1:
+        what = f"column {columns[0].name!r} {columns[0].why}: correct it, or leave it out with "
+    else:
+        each = "; ".join(f"{column.name!r} {column.why}" for column in columns)
+        what = f"{len(columns)} columns cannot be inputs: {each}. Leave them out with "
+    raise UserError(f"{whose}{what}{drop}.", columns[0].quoted)
+
+
+Statistics = Numbers | Texts | Unusable
+Forms = dict[str, str | None]
+"""The form in which each column has numbers (forms.py), None for text."""
+DAY_FIRST = ("date day/month/year", "date day/month/year time")
 Columns = dict[str, np.ndarray | pd.Series]
 """Columns by name: float64 for numbers, text as it was read."""
 
@@ -303,18 +213,20 @@ class Numeric:
     center: float
     scale: float
     missing: bool
+    form: str = PLAIN
+    """How the numbers are written: see forms.py."""
 
     @classmethod
-    def fit(cls, name: str, column: Numbers) -> Numeric:
+    def fit(cls, name: str, column: Numbers, form: str = PLAIN) -> Numeric:
         deviation = 0.0
         if not column.constant:
             with np.errstate(over="ignore", invalid="ignore"):
                 deviation = float(np.sqrt(column.squares / column.known))
         if not np.isfinite(deviation):
-            raise UserError(f"column {name!r} has values too large to work with: {TO_DO} {name!r}.")
+            raise Unusable(name, "has values too large to work with")
         plain = column.binary or not deviation
         center, scale = (0.0, 1.0) if plain else (column.mean, deviation)
-        return cls(column.mean, deviation, center, scale, 0 < column.known < column.rows)
+        return cls(column.mean, deviation, center, scale, 0 < column.known < column.rows, form)
 
     def features(self, name: str) -> list[str]:
         return [name] * bool(self.deviation) + [f"{name} missing"] * self.missing
@@ -405,7 +317,11 @@ class Encoding:
 
     columns: dict[str, Rule]
     labels: LabelEncoding | None = None
+    missing: tuple[str, ...] = ()
+    """Texts that stand for a missing value, beside a blank."""
     notes: list[str] = field(default_factory=list)
+    found: list[dict[str, Any]] = field(default_factory=list)
+    """What was made of each column: see `describe`. Like the notes, it is no part of the JSON."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -415,32 +331,42 @@ class Encoding:
         )
 
     @classmethod
-    def fit(cls, statistics: dict[str, Statistics], quote: bool = True) -> Encoding:
+    def fit(cls, statistics: dict[str, Statistics], forms: Forms, quote: bool = True) -> Encoding:
         """Fit to the columns' statistics; with `quote`, notes may have values as examples."""
         columns: dict[str, Rule] = {}
         notes: list[str] = []
         empty, dropped = [], []
+        unusable: list[Unusable] = []
         for name, known in statistics.items():
+            if isinstance(known, Unusable):
+                unusable.append(known)
+                continue
             if known.empty:
                 empty.append(name)
                 continue
             rule: Rule
-            if isinstance(known, Numbers):
-                rule = Numeric.fit(name, known)
-                notes += known.notes(name)
-            else:
-                rule = Categorical.fit(name, known)
-                notes += known.notes(name, quote)
+            try:
+                if isinstance(known, Numbers):
+                    form = forms[name] or PLAIN
+                    rule = Numeric.fit(name, known, form)
+                    notes += [note_form(name, form)] * (form != PLAIN) + known.notes(name)
+                else:
+                    rule = Categorical.fit(name, known)
+                    notes += known.notes(name, quote)
+            except Unusable as error:
+                unusable.append(error)
+                continue
             if rule.features(name):
                 columns[name] = rule
             else:
                 dropped.append(name)
+        refuse_columns(unusable)
         if empty:
             names = ", ".join(empty)
             notes.append(f"columns without a value in the training rows left out: {names}")
         if dropped:
             notes.append(f"constant columns left out: {', '.join(dropped)}")
-        return cls(columns, notes=notes)
+        return cls(columns, notes=notes, found=describe(statistics, columns, forms))
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """A float32 row of inputs for every row of a table, whose cells are text or typed."""
@@ -455,12 +381,18 @@ class Encoding:
         """The columns of a table that become inputs: numbers, or clean text."""
         return {
             name: (
-                as_text(frame[name])
+                as_text(frame[name], self.missing)
                 if isinstance(rule, Categorical)
-                else to_numbers(frame[name])[0]
+                else to_numbers(*self.cells(frame[name], rule))[0]
             )
             for name, rule in self.columns.items()
         }
+
+    def cells(self, column: pd.Series, rule: Numeric | Coded) -> tuple[pd.Series, str]:
+        """Return the cells of a column of numbers, without marks of missing ones; and their form"""
+        if pd.api.types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype):
+            column = as_text(column, self.missing)
+        return column, rule.form if isinstance(rule, Numeric) else PLAIN
 
     def encode_columns(self, columns: Mapping[str, Any], rows: int) -> np.ndarray:
         """A float32 row of inputs for every row, from columns as `parse` gives them."""
@@ -471,8 +403,8 @@ class Encoding:
             rule.encode(columns[name], x[:, place])
             if not np.isfinite(x[:, place]).all():
                 raise UserError(
-                    f"column {name!r} has test values that are infinite or too large: {TO_DO} "
-                    f"{name!r}."
+                    f"column {name!r} has test values that are infinite or too large: correct "
+                    f"them, or leave it out with --drop {as_list([name])}."
                 )
         return x
 
@@ -495,7 +427,8 @@ class Encoding:
             if isinstance(rule, Categorical):
                 told["values"] = rule.values.tolist()
             columns.append({"name": name, "kind": kinds[type(rule)]} | told)
-        return {"columns": columns, "labels": self.labels.to_json() if self.labels else None}
+        labels = self.labels.to_json() if self.labels else None
+        return {"columns": columns, "missing": list(self.missing), "labels": labels}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Encoding:
@@ -509,7 +442,8 @@ class Encoding:
                 given["values"] = pd.Index(given["values"], dtype=object)
             columns[column["name"]] = KINDS[column["kind"]](**given)
         labels = told.get("labels")
-        return cls(columns, LabelEncoding.from_json(labels) if labels else None)
+        missing = tuple(told.get("missing", ()))
+        return cls(columns, LabelEncoding.from_json(labels) if labels else None, missing)
 
 
 def note_unseen(unseen: dict[str, int]) -> list[str]:
@@ -525,15 +459,19 @@ def encode(
 ) -> tuple[np.ndarray, Encoding]:
     """The inputs, a float32 row for every row of `frame`, and the rules that made them."""
     train = frame[~in_test]
-    columns = parse(frame, {name: numbers(train[name]) is not None for name in frame.columns})
-    encoding = Encoding.fit(survey(columns, in_test))
+    forms = {name: next(iter(forms_of(train[name])), None) for name in frame.columns}
+    columns = parse(frame, forms)
+    encoding = Encoding.fit(survey(columns, in_test), forms)
     x = encoding.encode_columns(columns, len(frame))
     notes += encoding.notes + note_unseen(encoding.unseen(columns, in_test))
     return x, encoding
 
 
-def as_text(column: pd.Series) -> pd.Series:
-    """Cells as text without spaces around it, None for a missing one; 2.0 is '2', as 2 is."""
+def as_text(column: pd.Series, marks: tuple[str, ...] = ()) -> pd.Series:
+    """Cells as text without spaces around it; 2.0 is '2', as 2 is.
+
+    None stands for a missing cell, a blank one, and the `marks` of a missing one.
+    """
     missing = column.isna()
     if pd.api.types.is_float_dtype(column.dtype):
         whole = column.where(~missing, 0) % 1 == 0
@@ -542,15 +480,27 @@ def as_text(column: pd.Series) -> pd.Series:
         text = column.map(str).str.strip()
     else:
         text = column.astype(str).str.strip()
-    return text.astype(object).mask(missing | (text == ""), None)
+    return text.astype(object).mask(missing | text.isin(["", *marks]), None)
 
 
-def parse(frame: pd.DataFrame, numeric: dict[str, bool]) -> Columns:
-    """The columns of `numeric`, those that are numbers as such; a test value that is not is NaN."""
+def parse(frame: pd.DataFrame, forms: Forms) -> Columns:
+    """The columns of `forms`, as numbers where there is one; a test cell that is none is NaN."""
     return {
-        name: to_numbers(frame[name])[0] if is_numeric else frame[name]
-        for name, is_numeric in numeric.items()
+        name: to_numbers(frame[name], form)[0] if form else frame[name]
+        for name, form in forms.items()
     }
+
+
+def note_form(name: str, form: str) -> str:
+    """Return the note on a column whose numbers are written in a form of their own."""
+    if form.startswith("date"):
+        how = form.removeprefix("date").strip() or "year-month-day"
+        ambiguous = " (if it is month/day, write them as 2024-01-31)" * (form in DAY_FIRST)
+        return f"column {name!r} is dates, read as {how}{ambiguous}: an input of days"
+    unit = "percentages" if form.startswith("percent") else "amounts of money"
+    what = unit if form.startswith(("percent", "currency")) else "numbers"
+    point = {"thousands": ", with marks between thousands", "comma": ", with a decimal comma"}
+    return f"column {name!r} is {what}{point.get(form.split()[-1], '')}"
 
 
 def with_rare_as_other(column: pd.Series, in_test: np.ndarray, least: int) -> pd.Series:
@@ -561,14 +511,42 @@ def with_rare_as_other(column: pd.Series, in_test: np.ndarray, least: int) -> pd
 
 def survey(columns: Columns, in_test: np.ndarray) -> dict[str, Statistics]:
     """Return the statistics of the columns that are needed to encode them."""
-    return {
-        name: (
-            Numbers.of(name, values, in_test)
-            if isinstance(values, np.ndarray)
-            else Texts.of(values, in_test)
+    found: dict[str, Statistics] = {}
+    for name, values in columns.items():
+        try:
+            if isinstance(values, np.ndarray):
+                found[name] = Numbers.of(name, values, in_test)
+            else:
+                found[name] = Texts.of(values, in_test)
+        except Unusable as error:
+            found[name] = error
+    return found
+
+
+def describe(
+    statistics: dict[str, Statistics], columns: dict[str, Rule], forms: Forms
+) -> list[dict[str, Any]]:
+    """Return of each column its kind, missing training cells, categories, inputs, and a remark."""
+    table = []
+    for name, known in statistics.items():
+        assert not isinstance(known, Unusable)
+        form = forms[name]
+        kind = "text" if form is None else "number" if form == PLAIN else form
+        missing = known.rows - known.known if isinstance(known, Numbers) else known.missing
+        remark = ""
+        if name not in columns:
+            remark = "left out: no value" if known.empty else "left out: constant"
+        table.append(
+            {
+                "name": name,
+                "kind": kind,
+                "missing": missing,
+                "categories": len(known.values) if isinstance(known, Texts) else 0,
+                "inputs": len(columns[name].features(name)) if name in columns else 0,
+                "remark": remark,
+            }
         )
-        for name, values in columns.items()
-    }
+    return table
 
 
 def is_number(value: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedmpi.data.encoding import as_text, to_numbers
+from fedmpi.data.encoding import as_text
+from fedmpi.data.forms import PLAIN, to_numbers
 
 SEPARATOR = " / "
 """Separator of the values that a group's name is made of."""
@@ -25,9 +26,19 @@ class LabelColumn:
     name: str
     whole: bool = False
     """True for whole numbers: 1 and 1.0 are the same label, and 10 comes after 9."""
+    limits: tuple[float, ...] = ()
+    """Limits of bands, for a column of numbers whose bands are the labels."""
+    form: str = PLAIN
+    """How the numbers of such a column are written: see forms.py."""
+    broken: bool = False
+    """True for numbers that are not whole; where these are groups, each is a text."""
 
     def values(self, column: pd.Series) -> list[Label | None]:
         """Return what each cell says, None where nothing; comparable among training rows."""
+        if self.limits:
+            values, _ = to_numbers(column, self.form)
+            bands = np.searchsorted(self.limits, values, side="right").astype(float)
+            return [None if np.isnan(v) else b for v, b in zip(values, bands.tolist(), strict=True)]
         labels = column.tolist()
         if self.whole:  # of training rows: another row may have text
             values, text = to_numbers(column)
@@ -44,14 +55,26 @@ class LabelColumn:
         return [None if code < 0 else names[code] for code in codes.tolist()]
 
     def name_of(self, label: Label | None) -> str | None:
-        return f"{label:.0f}" if isinstance(label, float) else label
+        """Return the name of a label, as the classes and groups have it."""
+        if label is None or isinstance(label, str):
+            return label
+        if not self.limits:
+            return f"{label:.0f}"
+        low, high = int(label) - 1, int(label)
+        if low < 0:
+            return f"{self.name} < {self.limits[high]:g}"
+        if high == len(self.limits):
+            return f"{self.name} >= {self.limits[low]:g}"
+        return f"{self.limits[low]:g} <= {self.name} < {self.limits[high]:g}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "whole": self.whole}
+        told = {"name": self.name, "whole": self.whole}
+        return told | {"limits": list(self.limits), "form": self.form}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> LabelColumn:
-        return cls(told["name"], told["whole"])
+        limits, form = tuple(told.get("limits", ())), told.get("form", PLAIN)
+        return cls(told["name"], told["whole"], limits, form)
 
 
 @dataclass(frozen=True)
@@ -85,6 +108,13 @@ class LabelEncoding:
         found: list[Any] = list(zip(*columns, strict=True))
         return np.array([self.group_of.get(names, -1) for names in found], dtype=int)
 
+    def regrouped(self, numbers: Sequence[int], groups: tuple[str, ...]) -> LabelEncoding:
+        """Return the same with other groups, given the new number of each group, -1 for none."""
+        group_of = {
+            names: numbers[code] for names, code in self.group_of.items() if numbers[code] >= 0
+        }
+        return replace(self, groups=groups, group_of=group_of)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target.to_json(),
@@ -107,3 +137,32 @@ class LabelEncoding:
             {tuple(names): code for names, code in told["group_of"]},
             told["otherwise"],
         )
+
+
+BINARY = {
+    **dict.fromkeys(("0", "0.0", "no", "n", "false", "f"), "no"),
+    **dict.fromkeys(("1", "1.0", "yes", "y", "true", "t"), "yes"),
+}
+SEX = {
+    **dict.fromkeys(("f", "female", "females", "woman", "women"), "female"),
+    **dict.fromkeys(("m", "male", "males", "man", "men"), "male"),
+}
+"""Words for the same, by which people write a label in one file and another."""
+
+
+def folded(label: str) -> str:
+    """Return a label without the difference of capital letters and spaces."""
+    return " ".join(label.casefold().split())
+
+
+def meanings(labels: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Return what each label means as a word for a sex, and as yes or no.
+
+    The second is None for all labels if one of them is neither yes nor no.
+    """
+    words = {label: folded(label) for label in labels}
+    binary = all(word in BINARY for word in words.values())
+    return {
+        label: (SEX.get(word, word), BINARY[word] if binary else None)
+        for label, word in words.items()
+    }

@@ -1,11 +1,18 @@
 """The command-line options that decide which rows a dataset has."""
 
 import argparse
+import csv
 import dataclasses
+import re
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from fedmpi.errors import UserError
+
+MOST_BINS = 100
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,31 @@ class DataOptions:
     states: tuple[str, ...] = ("all",)
     min_group_rows: int = 0
     min_value_rows: int = 1
+    merge_small: int = 0
+    missing: tuple[str, ...] = ()
+    bins: int | None = None
+
+    @property
+    def target_column(self) -> str:
+        """Name of the target's column."""
+        assert self.target
+        return split_bands(self.target)[0]
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """Names of the group columns."""
+        return tuple(split_bands(column)[0] for column in self.group)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Names of the target's column and the group columns, each once."""
+        return tuple(dict.fromkeys((self.target_column, *self.group_columns)))
+
+    @property
+    def bands(self) -> dict[str, tuple[float, ...]]:
+        """Limits of the bands of each column that is cut into bands."""
+        given = (split_bands(column) for column in (self.target, *self.group) if column)
+        return {name: limits for name, limits in given if limits}
 
     def __post_init__(self):
         if self.seed < 0:
@@ -32,6 +64,12 @@ class DataOptions:
             raise UserError(f"--min-group-rows {self.min_group_rows}: a number of rows, as 40.")
         if self.min_value_rows < 1:
             raise UserError(f"--min-value-rows {self.min_value_rows}: a number of rows, as 5.")
+        if self.merge_small < 0:
+            raise UserError(f"--merge-small {self.merge_small}: a number of rows, as 40.")
+        if self.bins is not None and not 2 <= self.bins <= MOST_BINS:
+            raise UserError(f"--bins {self.bins}: 2 to {MOST_BINS} classes, as 4.")
+        if self.bins and self.target and split_bands(self.target)[1]:
+            raise UserError(f"--target {self.target} has limits, --bins chooses them: give one.")
 
 
 class DataConfig(Protocol):
@@ -57,12 +95,19 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of DataOptions but --seed, None where not given; and --data-dir."""
     parser.add_argument("--data-dir", default="data", metavar="DIR", help="(data)")
     parser.add_argument("--rows", type=int, help="synthetic: training rows (10000)")
-    parser.add_argument("--target", metavar="COL", help="csv: the column to predict")
+    parser.add_argument(
+        "--target",
+        metavar="COL[:X,X...]",
+        help="csv: the column to predict; numbers become classes with limits, as amount:1000,5000",
+    )
+    parser.add_argument(
+        "--bins", type=int, metavar="N", help="csv: N classes of a target of numbers, equally large"
+    )
     parser.add_argument(
         "--group",
-        type=names_of_list,
+        type=columns_of_list,
         metavar="COL[,COL...]",
-        help="csv: their combinations are groups",
+        help="csv: their combinations are groups; age:30,50 makes three bands of ages",
     )
     parser.add_argument(
         "--test", metavar="FILE|SHARE", help="csv: test rows, or the share to hold out (.2)"
@@ -78,7 +123,19 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
         "--min-group-rows",
         type=int,
         metavar="N",
-        help="acs: leave out groups with fewer rows to train on",
+        help="csv, acs: leave out groups with fewer rows to train on",
+    )
+    parser.add_argument(
+        "--merge-small",
+        type=int,
+        metavar="N",
+        help="csv: make one group of those with fewer than N rows to train on",
+    )
+    parser.add_argument(
+        "--missing",
+        type=names_of_list,
+        metavar="TEXT[,TEXT...]",
+        help="csv: cells that stand for a missing value, beside blanks, as NA,null",
     )
     parser.add_argument(
         "--min-value-rows",
@@ -96,9 +153,42 @@ def options_from(args: object) -> DataOptions:
 
 
 def names_of_list(given: str) -> tuple[str, ...]:
-    names = tuple(column.strip() for column in given.split(","))
+    """Return the names of a list, in which a name with a comma stands in double quotes."""
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True)))
+    except (csv.Error, StopIteration):
+        names = ("",)
     if "" in names:
         raise argparse.ArgumentTypeError(f"{given!r} has an empty name; give names as in sex,race")
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"{given!r} has a name twice")
     return names
+
+
+def columns_of_list(given: str) -> tuple[str, ...]:
+    """Return the columns of a list, those with limits as in age:30,50 with all of these."""
+    columns: list[str] = []
+    for part in names_of_list(given):
+        if columns and split_bands(columns[-1])[1] and NUMBER.fullmatch(part):
+            columns[-1] += f",{part}"
+        else:
+            columns.append(part)
+    names = [split_bands(column)[0] for column in columns]
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{given!r} has a name twice")
+    return tuple(columns)
+
+
+def split_bands(column: str) -> tuple[str, tuple[float, ...]]:
+    """Return the name and the ascending limits of a column given as age:30,50."""
+    name, _, limits = column.rpartition(":")
+    parts = limits.split(",")
+    if not name or not all(NUMBER.fullmatch(part.strip()) for part in parts):
+        return column, ()
+    return name, tuple(sorted({float(part) for part in parts}))
+
+
+def as_list(names: Iterable[str]) -> str:
+    """Return names as an option takes them, to be pasted into a shell."""
+    cells = [f'"{name}"' if "," in name or '"' in name else name for name in names]
+    return shlex.quote(",".join(cells))

@@ -31,12 +31,12 @@ import numpy as np
 from fedmpi.data.datasets.csvfile import (
     DEFAULT_TEST,
     CsvFolder,
-    content_of,
     held_out_share,
     path_of,
     read_tables,
     usable_rows,
 )
+from fedmpi.data.files import hash_of, owners_files
 from fedmpi.data.options import DataConfig, DataOptions, options_from
 from fedmpi.data.splits import VALIDATE, hold_out
 from fedmpi.errors import UserError, printable
@@ -191,7 +191,7 @@ def read_owned_rows(ranks: Ranks, config: DataConfig, validate: float | None = N
     start.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
     agree = OverRanks(ranks, owners)
     share = held_out_share(options.test or DEFAULT_TEST)
-    agree(lambda owner: read_owner(dataset.path, owner, options, share), len)
+    agree(lambda owner: read_owner(dataset.path, owner, options, share), refuse_copies)
     notes = share_columns(agree)
     agree(lambda owner: use_rows(owner, options, share), len)
     agreed = assemble(agree, options, share, dataset.name)
@@ -250,12 +250,33 @@ def nothings(features: int) -> dict[str, np.ndarray]:
     return {"x": np.empty((0, features), dtype=np.float32), "y": codes, "group": codes}
 
 
-def read_owner(folder: Path, owner: Owner, options: DataOptions, share: float | None) -> None:
-    """Read the owner's file, and its file in the folder that --test names, if there is one."""
-    test = path_of(options.test or DEFAULT_TEST) / f"{owner.name}.csv"
-    chosen = DEFAULT_TEST if share is not None or not test.is_file() else str(test)
-    path = folder / f"{owner.name}.csv"
-    owner.tables = read_tables(path, replace(options, test=chosen), owner.notes, [])
+def refuse_copies(files: list[tuple[str, str]]) -> None:
+    """Raise a UserError if two owners have the same file, by its SHA-256."""
+    owners: dict[str, str] = {}
+    for owner, sha256 in files:
+        if sha256 in owners:
+            raise UserError(
+                f"{owners[sha256]} and {owner} have the same file: each owner needs its own rows. "
+                "Take one of the two away."
+            )
+        owners[sha256] = owner
+
+
+def read_owner(
+    folder: Path, owner: Owner, options: DataOptions, share: float | None
+) -> tuple[str, str]:
+    """Read the owner's file, and its file in the folder that --test names, if there is one.
+
+    Return the owner's name, and the SHA-256 of its file.
+    """
+    test = None
+    if share is None:
+        test = owners_files(path_of(options.test or "")).get(owner.name)
+    chosen = str(test) if test else DEFAULT_TEST
+    path = owners_files(folder)[owner.name]
+    sources: list[dict] = []
+    owner.tables = read_tables(path, replace(options, test=chosen), owner.notes, sources)
+    return owner.name, sources[0]["sha256"]
 
 
 def use_rows(owner: Owner, options: DataOptions, share: float | None) -> None:
@@ -274,10 +295,11 @@ def fingerprint(ranks: Ranks, config: DataConfig) -> str:
     mine = [Owner(name) for name in my_owners(ranks, names, hosted)]
 
     def digests(owner: Owner) -> str:
-        files = [dataset.path / f"{owner.name}.csv"]
+        folders = [dataset.path]
         if held_out_share(options.test or DEFAULT_TEST) is None:
-            files.append(path_of(options.test or "") / files[0].name)
-        return "".join(hashlib.sha256(content_of(f)).hexdigest() for f in files if f.is_file())
+            folders.append(path_of(options.test or ""))
+        files = [owners_files(folder).get(owner.name) for folder in folders]
+        return "".join(hash_of(file) for file in files if file)
 
     def join(parts: list[str]) -> str:
         whole = "\n".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))
@@ -300,15 +322,22 @@ def folder_of(config: DataConfig) -> CsvFolder:
 def find_owners(ranks: Ranks, folder: Path) -> tuple[list[str], list[np.ndarray]]:
     """Return the owners by name, and the numbers of those on each client rank."""
     seen: dict[str, tuple[int, int]] = {}
+    error = ""
     if ranks.rank in ranks.client_ranks and folder.is_dir():
-        for path in folder.glob("[!.]*.csv"):
-            status = path.stat()
-            seen[path.stem] = (status.st_size, status.st_mtime_ns)
-    everyone = ranks.gather((ranks.host, seen))
+        try:
+            for owner, path in owners_files(folder).items():
+                status = path.stat()
+                seen[owner] = (status.st_size, status.st_mtime_ns)
+        except UserError as mistake:
+            error = str(mistake)
+    everyone = ranks.gather((ranks.host, seen, error))
 
     def assign() -> tuple[list[str], list[np.ndarray]]:
         assert everyone
-        return assign_owners(folder, [everyone[rank] for rank in ranks.client_ranks])
+        for _, _, error in everyone:
+            if error:
+                raise UserError(error)
+        return assign_owners(folder, [everyone[rank][:2] for rank in ranks.client_ranks])
 
     return ranks.on_server(assign)
 

@@ -258,6 +258,8 @@ def _too_few_rows(
         if least := _least_rows(setting, groups, clients, dataset, group_sizes):
             left_out = ", ".join(np.array(groups)[group_sizes < least].tolist())
             options.append(f"--min-group-rows {least} (without {left_out})")
+            if "merge_small" in dataset.uses and np.count_nonzero(group_sizes < least) > 1:
+                options.append(f"--merge-small {least} (one group of {left_out})")
     if options:
         return UserError(f"{problem}use {' or '.join(options)}.")
     return UserError(f"{problem}merge it with another group, or leave it out.")

@@ -128,6 +128,7 @@ def store(
         "features": arrays.features,
         "scale": arrays.scale,
         "encoding": arrays.encoding,
+        "columns": arrays.columns,
         "clients": arrays.clients,
         "counts": count_rows(arrays),
         "notes": arrays.notes,

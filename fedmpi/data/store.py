@@ -46,6 +46,8 @@ class Prepared:
     encoding: dict[str, Any] | None = None
     """Rules that make inputs and labels of raw rows, for encoding.Encoding.from_json; None for
     images, and for a dataset of the user's own."""
+    columns: tuple[dict[str, Any], ...] = ()
+    """What was made of each column of a table: see encoding.describe."""
     clients: tuple[str, ...] = ()
     """Names of the clients, where the data say who holds which row: "train_client" does, then."""
 
@@ -62,6 +64,7 @@ class Prepared:
                 counts=manifest["counts"],
                 scale=manifest.get("scale"),
                 encoding=manifest.get("encoding"),
+                columns=tuple(manifest.get("columns", ())),
                 clients=tuple(manifest.get("clients", ())),
                 **{
                     name: tuple(manifest[name])

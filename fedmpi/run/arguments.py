@@ -355,6 +355,7 @@ def _check_ranges(a: argparse.Namespace) -> None:
         "limit_test": 1,
         "min_group_rows": 1,
         "min_value_rows": 1,
+        "merge_small": 1,
         "micro_batch": 1,
         "eval_every": 1,
         "patience": 1,

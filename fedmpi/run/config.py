@@ -49,6 +49,9 @@ class Config:
     states: tuple[str, ...]
     min_group_rows: int
     min_value_rows: int
+    merge_small: int | None
+    missing: tuple[str, ...] | None
+    bins: int | None
     metrics: tuple[str, ...] | None
     dtype: str
     eval_every: int

@@ -131,16 +131,51 @@ CASES = {
         lambda owner: csv([row[1:] for row in rows(owner)], HEADER[1:]), "birch lacks 1 of the 4"
     ),
     "semicolons": Case(
-        lambda owner: fine(owner).replace(b"age", b"zq7").replace(b",", b";"), "commas", True
+        lambda owner: fine(owner).replace(b"age", b"zq7").replace(b",", b";"), "birch lacks 1", True
     ),
+    "an Excel workbook": Case(raw(b"PK\x03\x04 zq7 xl/workbook.xml"), "is an Excel workbook"),
+    "an archive": Case(raw(b"PK\x03\x04 zq7"), "is a zip archive"),
+    "gzip cut short": Case(raw(b"\x1f\x8b zq7"), "gzip, but damaged"),
+    "Parquet cut short": Case(raw(b"PAR1 zq7"), "cannot be read as Parquet", True),
+    "damaged UTF-8": Case(
+        lambda owner: fine(owner).replace(b"cook", "zq7 é".encode()) + b"\xe9", "or damaged: byte"
+    ),
+    "bytes of number 0": Case(lambda owner: fine(owner) + b"zq7\0\0,", "not text"),
+    "labels of other letters": Case(
+        lambda owner: csv([[*r[:3], "zq7" if r[3] == "1" else "ZQ7"] for r in rows(owner)]),
+        r"the target 'ill' has \d different labels, but \d meanings: some \(of .*birch\)",
+        everybody=True,
+    ),
+    "words for yes": Case(
+        lambda owner: csv([[*r[:3], "yes" if r[3] == "1" else "no"] for r in rows(owner)]),
+        "the target 'ill' has 4 different labels, but 2 meanings: some .of ash, birch, elm.",
+    ),
+    "words for a sex": Case(
+        lambda owner: csv(
+            [[*r[:2], "female" if r[2] == "f" else "male", r[3]] for r in rows(owner)]
+        ),
+        "--group 'sex' has 4 different labels, but 2 meanings",
+    ),
+    "bands of a text": Case(
+        changed(0, "zq7", SOME),
+        "birch: column 'age' has 1 values that are no",
+        True,
+        options="--group sex,age:40",
+    ),
+    "two columns of names": Case(
+        lambda owner: csv(
+            [[f"zq7 {i}", f"zq7@{i}", *row] for i, row in enumerate(rows(owner))],
+            ["name", "mail", *HEADER],
+        ),
+        "2 columns cannot be inputs: 'name' is text .*; 'mail' is .* --drop name,mail",
+        True,
+        everybody=True,
+    ),
+    "bins apart": Case(fine, "--bins does nothing with", options="--bins 3"),
     "a cell too many": Case(
         lambda owner: fine(owner) + b"zq7,zq7,f,1,zq7\n", "5 fields|line 32, saw 5"
     ),
     "an open quote": Case(lambda owner: fine(owner) + b'zq7,"zq7,f,1\n', "is not a table"),
-    "Latin-1": Case(lambda owner: "zq7 Jos\u00e9,1,2,3\n".encode("latin1"), "not UTF-8 text"),
-    "UTF-16": Case(
-        lambda owner: fine(owner).decode().replace("cook", "zq7").encode("utf-16"), "not UTF-8"
-    ),
     "nothing": Case(raw(""), "is empty"),
     "a header alone": Case(raw("age,job,sex,ill,zq7\n"), "header but no rows"),
     "no labels": Case(changed(3, "", ALL), "no row with a value in each of ill, sex"),
@@ -186,6 +221,56 @@ CASES = {
         changed(1, "zq7", ALL), "ValueError .*joined", told=True, break_at="fit_encoding"
     ),
     # Notes.
+    "Latin-1": Case(
+        lambda owner: fine(owner).replace(b"cook", b"zq7 \xe9"),
+        "birch.csv is not UTF-8: read as Windows-1252",
+        told=True,
+    ),
+    "UTF-16": Case(
+        lambda owner: fine(owner).decode().replace("cook", "zq7").encode("utf-16"),
+        "classes and their training rows",
+        told=True,
+    ),
+    "amounts of money": Case(
+        with_column("paid", "$918,273.25"),
+        "constant columns left out: paid",
+        told=True,
+        everybody=True,
+    ),
+    "dates": Case(
+        lambda owner: csv(
+            [[f"2024-02-{1 + i % 28:02}", *row] for i, row in enumerate(rows(owner))],
+            ["day", *HEADER],
+        ),
+        "column 'day' is dates, read as year-month-day",
+        everybody=True,
+    ),
+    "a column that is the target": Case(
+        lambda owner: csv(
+            [[("zq7 " if owner == "birch" else "") + r[3], *r] for r in rows(owner)],
+            ["copy", *HEADER],
+        ),
+        "column 'copy' alone tells the class of .* --drop copy",
+        told=True,
+        everybody=True,
+    ),
+    "ids that are numbers": Case(
+        lambda owner: csv(
+            [[f"9182{i:02}", *row] for i, row in enumerate(rows(owner))], ["id", *HEADER]
+        ),
+        "as of an id: 'id'.*--drop id",
+        everybody=True,
+    ),
+    "rows marked as missing": Case(
+        changed(2, "NA"),
+        r"1 rows without a target or a group left out \(sex 1\)",
+        options="--missing NA",
+    ),
+    "a small group": Case(
+        changed(2, "x", slice(0, 5)),
+        r"--min-group-rows 6 leaves out \(training rows\): x",
+        options="--min-group-rows 6",
+    ),
     "a column more": Case(
         with_column("zq7", "{}"), "birch: 1 columns left out that ash does not have", True
     ),

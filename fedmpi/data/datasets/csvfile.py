@@ -4,15 +4,15 @@ import contextlib
 import hashlib
 import json
 import re
-import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmpi.data.dataset import Arrays, Dataset
+from fedmpi.data.files import hash_of
 from fedmpi.data.options import DataOptions
 from fedmpi.errors import Line, UserError, shortened, unknown_name
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedmpi.data.agreement import Owner
 
 DEFAULT_TEST = "0.2"
-READING = 3
+READING = 4
 """Version of the reading, which is a part of the key. Raise it when the same file would be read to
 other rows or inputs."""
 
@@ -39,6 +39,10 @@ class CsvFile(Dataset):
         "drop",
         "client",
         "min_value_rows",
+        "min_group_rows",
+        "merge_small",
+        "missing",
+        "bins",
     )
 
     def __init__(self, file: str):
@@ -59,7 +63,7 @@ class CsvFile(Dataset):
             contents.append(path_of(used.pop("test")))
         digest = hashlib.sha256(json.dumps(used | {"reading": READING}, sort_keys=True).encode())
         for path in contents:
-            digest.update(hashlib.sha256(content_of(path)).digest())
+            digest.update(bytes.fromhex(hash_of(path)))
         stem = re.sub(r"[^\w.-]+", "-", self.path.stem)[:40]
         return f"csv-{stem}-{digest.hexdigest()[:12]}"
 
@@ -72,12 +76,13 @@ class CsvFile(Dataset):
         """The group columns but the target; None where a value has the separator in it."""
         from fedmpi.data.labels import SEPARATOR
 
-        places = [i for i, name in enumerate(options.group) if name != options.target]
+        names = options.group_columns
+        places = [i for i, name in enumerate(names) if name != options.target_column]
         parts = [name.split(SEPARATOR) for name in groups]
-        if not places or any(len(values) != len(options.group) for values in parts):
+        if not places or any(len(values) != len(names) for values in parts):
             return None
         values = tuple(SEPARATOR.join(part[i] for i in places) for part in parts)
-        return SEPARATOR.join(options.group[i] for i in places), values
+        return SEPARATOR.join(names[i] for i in places), values
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         from fedmpi.data.agreement import InOneProcess, assemble
@@ -85,11 +90,13 @@ class CsvFile(Dataset):
         if not options.target or not options.group:
             raise UserError(
                 f"{self.name} needs --target COL and --group COL[,COL...]; its columns "
-                f"are {', '.join(read_table(self.path, [], []).columns)}."
+                f"are {', '.join(read_table(self.path, options, [], []).columns)}."
             )
         notes: list[Line] = []
         sources: list[dict] = []
         tables = read_tables(self.path, options, notes, sources)
+        if options.bins:
+            options = with_limits(tables.train, options, notes)
         frame, in_test = usable_rows(tables, options, notes)
         owners = split_owners(frame, in_test, options.client)
         owners[0].notes += notes
@@ -105,6 +112,7 @@ class CsvFile(Dataset):
             classes=agreed.classes,
             features=agreed.features,
             encoding=agreed.encoding.to_json(),
+            columns=[*columns_aside(options), *agreed.encoding.found],
             notes=agreed.notes,
             sources=sources,
             clients=tuple(owner.name for owner in owners) if options.client else (),
@@ -112,11 +120,44 @@ class CsvFile(Dataset):
         )
 
 
+def columns_aside(options: DataOptions) -> list[dict]:
+    """Return, for the table of columns, those that the user has named and that are no inputs."""
+    aside = {options.target_column: "the target"}
+    if options.client:
+        aside[options.client] = "the owner"
+    for name in options.drop:
+        aside.setdefault(name, "left out: --drop")
+    return [{"name": name, "kind": "", "inputs": 0, "remark": why} for name, why in aside.items()]
+
+
+def with_limits(frame: "pd.DataFrame", options: DataOptions, notes: list[Line]) -> DataOptions:
+    """Return options with limits of the target, between as many equally large bins as --bins."""
+    from fedmpi.data.forms import forms_of, to_numbers
+
+    assert options.bins and options.target
+    target = frame[options.target]
+    forms = forms_of(target)
+    if not forms:
+        raise UserError(f"--bins {options.bins}: the target {options.target!r} is no numbers.")
+    values, _ = to_numbers(target, forms[0])
+    values = values[np.isfinite(values)]
+    shares = np.arange(1, options.bins) / options.bins
+    limits = np.unique(np.quantile(values, shares)) if len(values) else np.empty(0)
+    limits = limits[limits > values.min()] if len(values) else limits  # below it there is nobody
+    if not len(limits):
+        raise UserError(f"--bins {options.bins}: the target {options.target!r} has one value.")
+    if len(limits) < options.bins - 1:
+        text = f"--bins {options.bins}: equal numbers allow {len(limits) + 1} classes"
+        notes.append(Line(text))
+    target_name = f"{options.target}:{','.join(f'{limit:.12g}' for limit in limits)}"
+    return replace(options, target=target_name, bins=None)
+
+
 class CsvFolder(CsvFile):
     """A file for each owner, which only the owner's rank reads: see fedmpi/data/owners.py."""
 
     summary = "your own tables, one file for each owner of rows"
-    uses = ("seed", "target", "group", "test", "drop", "min_value_rows")
+    uses = tuple(name for name in CsvFile.uses if name not in ("client", "bins"))
 
     def __init__(self, folder: str):
         self.path = path_of(folder)
@@ -182,19 +223,6 @@ def is_folder(given: str) -> bool:
     return False
 
 
-def content_of(path: Path) -> bytes:
-    try:
-        if stat.S_ISREG(path.stat().st_mode) or path.is_dir():  # of which reading tells
-            return path.read_bytes()
-    except FileNotFoundError as error:
-        # A newcomer's first slip: the name is right, and the folder another.
-        raise UserError(f"cannot read {path}: {error.strerror}, seen from {Path.cwd()}.") from error
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot read {path}: {why}.") from error
-    raise UserError(f"cannot read {path}: it is a pipe or a device; save it as a file first.")
-
-
 @dataclass
 class Tables:
     """The rows to train on and, if they have a file of their own, the rows to test with."""
@@ -207,15 +235,15 @@ class Tables:
 
 def read_tables(path: Path, options: DataOptions, notes: list[Line], sources: list[dict]) -> Tables:
     """The cells as text, with the columns that the user names but without those to leave out."""
-    labels = [name for name in (options.target, *options.group, options.client) if name]
-    tables = Tables(path, read_table(path, notes, sources))
+    labels = [name for name in (*options.label_columns, options.client) if name]
+    tables = Tables(path, read_table(path, options, notes, sources))
     require([*labels, *options.drop], tables.train, path)
     drop = [name for name in options.drop if name not in labels]
     tables.train = tables.train.drop(columns=drop)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is None:
         tables.test_path = path_of(test)
-        tables.test = read_table(tables.test_path, notes, sources).drop(
+        tables.test = read_table(tables.test_path, options, notes, sources).drop(
             columns=drop, errors="ignore"
         )
     return tables
@@ -246,49 +274,51 @@ def usable_rows(
     return pd.concat([frame, other], ignore_index=True), in_test
 
 
-def read_table(path: Path, notes: list[Line], sources: list[dict]) -> "pd.DataFrame":
-    from fedmpi.data.encoding import read_text
+def read_table(
+    path: Path, options: DataOptions, notes: list[Line], sources: list[dict]
+) -> "pd.DataFrame":
+    """The cells as text, None for a blank and for what --missing names."""
+    from fedmpi.data.tables import read_file
 
-    content = content_of(path)
-    origin = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
-    sources.append(origin | {"origin": str(path)})
-    return read_text(content, path, notes)
+    frame, sha256 = read_file(path, notes)
+    sources.append({"file": path.name, "sha256": sha256, "origin": str(path)})
+    return frame.mask(frame.isin(options.missing), None) if options.missing else frame
 
 
 def with_labels(
     frame: "pd.DataFrame", options: DataOptions, path: Path, notes: list[Line]
 ) -> "pd.DataFrame":
     """The rows that have a target, every column of the group, and an owner; '?' is no target."""
-    from fedmpi.data.encoding import check_cells
+    from fedmpi.data.forms import NO_NUMBER
+    from fedmpi.data.tables import check_cells
 
     check_cells(frame, path)
-    assert options.target
-    named = (options.target, *options.group, options.client)
-    labels = list(dict.fromkeys(name for name in named if name))
-    whole = frame[labels].notna().all(axis=1) & (frame[options.target] != "?")
+    labels = [name for name in (*options.label_columns, options.client) if name]
+    whole = frame[labels].notna().all(axis=1) & (frame[options.target_column] != "?")
+    for name in options.bands:
+        whole &= ~frame[name].isin(NO_NUMBER)
     if not whole.any():
         raise UserError(f"{path} has no row with a value in each of {', '.join(labels)}.")
     if not whole.all():
         owner = " or an owner" if options.client else ""
         number = (~whole).sum()
         text = f"{path.name}: {number} rows without a target or a group{owner} left out"
-        notes.append(Line(text))
+        lacking = {name: int(frame[name].isna().sum()) for name in labels}
+        each = ", ".join(f"{name} {rows}" for name, rows in lacking.items() if rows)
+        notes.append(Line(f"{text} ({each})" if each else text))
     return frame[whole].reset_index(drop=True)
 
 
 def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
-    """Raise a UserError for the first of `names` that is not a column."""
-    for name in names:
-        if name not in frame.columns:
-            only = frame.columns[0]
-            if len(frame.columns) == 1 and re.search(r"[;\t|]", only):
-                raise UserError(
-                    f"{path} has one column: separate its cells by commas.",
-                    f"The column is {shortened(only)}.",
-                )
-            allowed = unknown_name("column", name, frame.columns).line.quoted
-            raise UserError(
-                f"{path} has no column {shortened(name)}. Is its first line the names of its "
-                "columns?",
-                allowed.replace("Allowed:", "They are:"),
-            )
+    """Raise a UserError for those of `names` that are not columns."""
+    lacking = [name for name in dict.fromkeys(names) if name not in frame.columns]
+    if not lacking:
+        return
+    listed = ", ".join(map(shortened, lacking))
+    allowed = unknown_name("column", lacking[0], frame.columns).line.quoted
+    commas = any("," in name for name in frame.columns)
+    quotes = " A name with a comma stands in double quotes, as in '\"a, b\",c'." if commas else ""
+    raise UserError(
+        f"{path} has no column {listed}. Is its first line the names of its columns?",
+        allowed.replace("Allowed:", "They are:") + quotes,
+    )

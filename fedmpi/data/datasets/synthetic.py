@@ -50,20 +50,21 @@ class Synthetic(Dataset):
 
 
 def encoding(groups: tuple[str, ...]) -> dict:
-    """Return the encoding of a table with columns x, y and A: x is taken as it is."""
-    from fedmpi.data.encoding import Encoding, Numeric
-    from fedmpi.data.labels import LabelColumn, LabelEncoding
+    """Return the encoding of a table with columns x, y and A: x is taken as it is.
 
-    labels = LabelEncoding(
-        LabelColumn("y", whole=True),
-        ("0", "1"),
-        {"0": 0, "1": 1},
-        (LabelColumn("A", whole=True),),
-        groups,
-        {("0",): 0, ("1",): 1},
-    )
-    x = Numeric(mean=0.0, deviation=1.0, center=0.0, scale=1.0, missing=False)
-    return Encoding({"x": x}, labels).to_json()
+    It is written out as JSON, for encoding.py would bring pandas into a run that does without.
+    """
+    as_it_is = {"mean": 0.0, "deviation": 1.0, "center": 0.0, "scale": 1.0, "missing": False}
+    labels = {
+        "target": {"name": "y", "whole": True},
+        "classes": ["0", "1"],
+        "class_of": {"0": 0, "1": 1},
+        "otherwise": -1,
+        "group_columns": [{"name": "A", "whole": True}],
+        "groups": list(groups),
+        "group_of": [[["0"], 0], [["1"], 1]],
+    }
+    return {"columns": [{"name": "x", "kind": "number"} | as_it_is], "labels": labels}
 
 
 def draw(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,14 +1,20 @@
+import gzip
+import io
 import re
+import shlex
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmpi.data import find
+from fedmpi.data.__main__ import main
 from fedmpi.data.datasets.adult import COLUMNS
 from fedmpi.data.datasets.csvfile import CsvFile
-from fedmpi.data.options import DataOptions
+from fedmpi.data.encoding import Encoding
+from fedmpi.data.options import DataOptions, names_of_list
 from fedmpi.data.prepare import prepare
 from fedmpi.data.splits import hold_out
 from fedmpi.errors import UserError
@@ -92,6 +98,14 @@ def test_groups_may_include_the_target_which_is_never_an_input(tmp_path):
         pytest.param(PEOPLE.replace("\n", ",\n"), id="trailing comma"),
         pytest.param(PEOPLE.replace("cook", '"cook"'), id="quotes"),
         pytest.param(PEOPLE.replace("40", "40.0"), id="floats"),
+        pytest.param(PEOPLE.replace(",", ";"), id="semicolons"),
+        pytest.param("sep=;\n" + PEOPLE.replace(",", ";"), id="for Excel"),
+        pytest.param(PEOPLE.replace(",", "\t"), id="tabs"),
+        pytest.param(PEOPLE.replace(",", "|"), id="bars"),
+        pytest.param(PEOPLE.encode("utf-16"), id="UTF-16"),
+        pytest.param(PEOPLE.encode("utf-16-be"), id="UTF-16 without a mark"),
+        pytest.param(gzip.compress(PEOPLE.encode()), id="gzip"),
+        pytest.param(PEOPLE.replace(",", ";").replace("40", "40,0"), id="decimal comma"),
     ],
 )
 def test_dialects_read_the_same(tmp_path, content):
@@ -116,18 +130,21 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (table(FINE), {"drop": ("vv",)}, "'vv'.* Did you mean 'v'"),
         (table(FINE), {"target": None}, "needs --target.*its columns are v, g, t"),
         (table(FINE), {"group": ()}, "needs --target COL and --group"),
-        (table(FINE).replace(",", ";"), {}, "separate its cells by commas"),
         (table(FINE, "v,v,t"), {}, "rename .* more than one column 'v'"),
         (table(FINE) + "\n1,2,3,4", {}, "Expected 3 fields in line 202, saw 4"),
         (table(FINE) + '\n1,"2,3', {}, "is not a table"),
-        (table(FINE).encode("utf-16"), {}, "not UTF-8.*-f utf-16"),
-        ("v,g,t\nJosé,0,1\n".encode("latin1"), {}, "not UTF-8"),
+        ("é".encode() * 9 + b"\xe9,g,t\n1,0,1\n", {}, "damaged: byte 18 is neither utf-8"),
+        (b"PK\x03\x04 xl/workbook.xml", {}, "is an Excel workbook: save its sheet as CSV"),
+        (b"PK\x03\x04 a.csv", {}, "is a zip archive: unpack it"),
+        (b"BZh9", {}, "packed with bzip2: unpack it first, or pack it with gzip"),
+        (gzip.compress(table(FINE).encode())[:-20], {}, "packed with gzip, but damaged"),
+        (b"PAR1 and no more", {}, "cannot be read as Parquet"),
         (table([(v, g, 1) for v, g, _ in FINE]), {}, "one value only .* It is '1'"),
         (table([(v, g, v / 7) for v, g, _ in FINE]), {}, "must be classes"),
         (table([(v, v % 2, v) for v in range(1001)]), {}, "1001 different values"),
         (table([(v, v, v % 2) for v in range(1001)]), {}, "makes 1001 groups"),
         (table([(v, g, "") for v, g, _ in FINE]), {}, "no row with a value in each"),
-        (TEXT_ID, {}, "column 'v' is text with .* --drop 'v'"),
+        (TEXT_ID, {}, "column 'v' is text with .* --drop v"),
         (table([("inf" if v == 7 else v, g, t) for v, g, t in FINE]), {}, "'v' has .*infinite"),
         (table([(f"{v}e300", g, t) for v, g, t in FINE]), {}, "'v' has values too large"),
         (table([(1, g, t) for _, g, t in FINE]), {"drop": ("g",)}, "no column is left"),
@@ -143,7 +160,7 @@ TEXT_ID = table([(f"id{v}", g, t) for v, g, t in FINE])
         (
             table([*FINE, ("x" * 2000, 1, 1)]),
             {},
-            r"2,000 characters \(row 201\).*--drop 'v'.*'x{9}",
+            r"2,000 characters \(row 201\).*--drop v.*'x{9}",
         ),
     ],
 )
@@ -269,6 +286,138 @@ def test_any_numbers_become_finite_and_standardised(values, tmp_path_factory):
         x = column(data, "v")
         train = x[x != 0] if "v missing" in data.features else x
         assert abs(train.sum()) < 1e-3 * max(1, abs(train).max() * len(train))
+
+
+def frame_of(text: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(text))
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["a file", "a folder of parts"])
+def test_parquet_reads_as_csv(tmp_path, parts):
+    pytest.importorskip("pyarrow", reason="Parquet is an extra")
+    frame = frame_of(PEOPLE).assign(
+        day=pd.date_range("2024-02-27", periods=6), kind=pd.Categorical(list("aabbcc"))
+    )
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    path = tmp_path / "people.parquet"
+    if parts == 1:
+        frame.to_parquet(path)
+    else:
+        path.mkdir()
+        for i in range(parts):
+            frame[2 * i : 2 * i + 2].to_parquet(path / f"part-{i}.parquet")
+    options = DataOptions(target="rich", group=("sex",), seed=1)
+    datasets = [find(f"csv:{tmp_path / 'p.csv'}"), find(f"csv:{path}")]
+    plain, other = (dataset.read(tmp_path, options) for dataset in datasets)
+    assert other.features == plain.features and "day" in plain.features
+    np.testing.assert_array_equal(other.train_x, plain.train_x)
+    assert len({dataset.key(options) for dataset in datasets}) == 2
+
+
+def test_latin_1_is_read_and_noted(tmp_path):
+    data = read(tmp_path, PEOPLE.replace("cook", "chef é").encode("latin1"), seed=1)
+    assert "job=chef é" in data.features
+    assert any("read as Windows-1252" in note for note in data.notes)
+
+
+def test_numbers_can_be_cut_into_groups(tmp_path):
+    data = read(tmp_path, table(FINE), target="t", group=("v:50,120", "g"), test="0.1")
+    assert len(data.groups) == 6
+    assert data.groups[::2] == ("v < 50 / 0", "50 <= v < 120 / 0", "v >= 120 / 0")
+    assert np.bincount(np.append(data.train_group, data.test_group))[::2].tolist() == [25, 35, 40]
+    labels = Encoding.from_json(data.encoding).labels
+    rows = frame_of("v,g,t\n49.9,0,1\n50,0,1\n120,1,0\n,1,1\n")
+    assert labels.group(rows).tolist() == [0, 2, 5, -1]
+
+
+def test_a_target_of_numbers_can_be_cut_into_classes(tmp_path):
+    content = table([(g, v + 0.5, t) for v, g, t in FINE], "g,amount,t")
+    data = read(tmp_path, content, target="amount", group=("g",), bins=4)
+    assert len(data.classes) == 4 and data.classes[0].startswith("amount < 50")
+    counts = np.bincount(data.train_y) + np.bincount(data.test_y)
+    assert counts.tolist() == [50, 50, 50, 50]
+    data = read(tmp_path, content, target="amount:20", group=("g", "amount"))
+    assert data.classes == ("amount < 20", "amount >= 20")
+    assert data.groups[0] == "0 / amount < 20"
+
+
+SMALL = table([*FINE, *[(1, 7, 0), (2, 7, 1)] * 3, *[(1, 8, 0), (2, 8, 1)] * 2])
+
+
+def test_small_groups_are_merged_or_left_out(tmp_path):
+    plain = read(tmp_path, SMALL, target="t", group=("g",))
+    assert plain.groups == ("0", "1", "7", "8")
+    merged = read(tmp_path, SMALL, target="t", group=("g",), merge_small=20)
+    assert merged.groups == ("0", "1", "other groups")
+    np.testing.assert_array_equal(merged.train_group, np.minimum(plain.train_group, 2))
+    assert "--merge-small 20 makes one group, 'other groups', of" in "\n".join(merged.notes)
+    left = read(tmp_path, SMALL, target="t", group=("g",), min_group_rows=4)
+    assert left.groups == ("0", "1", "7") and len(left.train_y) == np.sum(plain.train_group < 3)
+    assert any(re.search(r"--min-group-rows 4 leaves out .*: 8 \(3\)", n) for n in left.notes)
+    labels = Encoding.from_json(merged.encoding).labels
+    assert labels.group(frame_of("g,t\n8,0\n7,1\n1,1\n9,1\n")).tolist() == [2, 2, 1, -1]
+
+
+def test_a_group_may_be_called_na(tmp_path):
+    content = table([(v, "NA" if g else "x", t) for v, g, t in FINE])
+    data = read(tmp_path, content, target="t", group=("g",))
+    assert data.groups == ("NA", "x") and "g=NA" in data.features
+    assert any("called 'NA' (80 training rows): if that" in note for note in data.notes)
+    data = read(tmp_path, content, target="t", group=("g",), missing=("NA",))
+    assert data.groups == ("x",)
+    assert any("100 rows without a target or a group left out (g 100)" in n for n in data.notes)
+    encoding = Encoding.from_json(data.encoding)
+    assert encoding.missing == ("NA",) and encoding.labels.group(frame_of("g,t\nx,1")) == [0]
+
+
+@pytest.mark.parametrize(
+    "cell, kind, value",
+    [
+        ("{0},5", "decimal comma", 3.5),
+        ("{0}%", "percent plain", 3),
+        ("$ {0}.25", "currency plain", 3.25),
+        ("2024-01-{1:02}", "date", 19726),
+    ],
+)
+def test_numbers_in_their_forms_are_numbers_for_other_rows_too(tmp_path, cell, kind, value):
+    rows = [(f'"{cell.format(v, 1 + v % 28)}"', *row) for v, row in enumerate(FINE)]
+    data = read(tmp_path, table(rows, "c,v,g,t"), target="t", group=("g",))
+    found = {column["name"]: column["kind"] for column in data.columns}
+    assert found == {"t": "", "c": kind, "v": "number", "g": "number"}
+    encoding = Encoding.from_json(data.encoding)
+    rule = encoding.columns["c"]
+    x = encoding.encode(pd.DataFrame({"c": [cell.format(3, 4)], "v": ["1"], "g": ["0"]}))
+    assert x[0, 0] == pytest.approx((value - rule.mean) / rule.deviation, rel=1e-5)
+
+
+def test_what_became_of_each_column_is_printed(tmp_path, capsys):
+    content = table([(5, "", f"id{v}", *row) for v, row in enumerate(FINE)], "c,e,name,v,g,t")
+    (tmp_path / "p.csv").write_text(content)
+    command = ["fetch", f"csv:{tmp_path}/p.csv", "--target", "t", "--group", "g", "--drop", "name"]
+    assert main([*command, "--data-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        r"c +number +left out: constant",
+        r"e +number +160 +left out: no value",
+        r"name +left out: --drop",
+        r"v +number +1$",
+        r"t +the target",
+        r"0 +80 +20$",
+        r"note: classes and their training rows: 0 \d+, 1 \d+",
+        r"note: another whole number in every row, as of an id: 'v'.*--drop v$",
+    ):
+        assert re.search(line, said, re.MULTILINE), (line, said)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    rows = [(f"n{i}", f"m{i}", "inf" if i == 3 else 1, *row) for i, row in enumerate(FINE)]
+    content = table(rows, '"Name, first",e mail,w,v,g,t')
+    with pytest.raises(UserError, match="3 columns cannot be inputs") as error:
+        read(tmp_path, content, target="t", group=("g",))
+    (option,) = re.findall("--drop (.*)[.] One", str(error.value))
+    drop = names_of_list(shlex.split(option)[0])
+    assert drop == ("Name, first", "e mail", "w")
+    assert read(tmp_path, content, target="t", group=("g",), drop=drop).features == ("v", "g")
 
 
 def test_real_people(adult_dir, tmp_path):
