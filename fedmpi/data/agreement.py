@@ -69,6 +69,7 @@ FEW_ROWS = 20
 FEW_TEST = 30
 """Test rows of a group below which its risk is called rough."""
 MERGED = "other groups"
+BUT_NOT = "is numbers, but not for"
 
 
 @dataclass
@@ -208,14 +209,21 @@ def agree_on_inputs(
         return owner.name, {n: forms_of(rows[n]) for n in rows.columns if n not in left_out}
 
     forms, text_for = agree(forms_by_column, common_forms)
-    inputs = {owner.name: columns_of(owner, forms, options) for owner in agree.owners}
-    known = {o.name: survey(inputs[o.name], o.tested) for o in agree.owners}
+    inputs: dict[str, Columns] = {}
+    known: dict[str, dict[str, Statistics]] = {}
+
+    def look(owner: Owner) -> dict[str, Statistics]:
+        if owner.name not in known:
+            inputs[owner.name] = columns_of(owner, forms, options)
+            known[owner.name] = survey(inputs[owner.name], owner.tested)
+        return known[owner.name]
+
     if apart:
-        count_texts(agree, known, text_for)
+        count_texts(agree, look, text_for)
 
     def statistics(owner: Owner) -> tuple[dict[str, Statistics], dict[str, Hint]]:
-        columns = inputs[owner.name]
-        return known[owner.name], {n: Hint.of(v, owner) for n, v in columns.items()}
+        found, columns = look(owner), inputs[owner.name]
+        return found, {name: Hint.of(values, owner) for name, values in columns.items()}
 
     def fit(parts: list[tuple[dict[str, Statistics], dict[str, Hint]]]) -> Encoding:
         encoding = fit_encoding([known for known, _ in parts], forms, what, quote=not apart)
@@ -403,18 +411,19 @@ def columns_of(owner: Owner, forms: Forms, options: DataOptions) -> Columns:
 
 
 def count_texts(
-    agree: Agree, known: dict[str, dict[str, Statistics]], names: dict[str, str]
+    agree: Agree, look: Callable[[Owner], dict[str, Statistics]], names: dict[str, str]
 ) -> None:
     """Refuse all columns that cannot be inputs, before a value of a text is told.
 
-    `names` has, for each column of text, the owners for whom it is: see `common_forms`.
+    `look` returns an owner's statistics; `names` has, for each column of text, the owners for whom
+    it is: see `common_forms`.
     """
     salt = agree.salt
     assert salt is not None
 
     def tags(owner: Owner) -> tuple[str, int, dict[str, set[bytes]], list[tuple[str, str]]]:
         found, unusable = {}, []
-        for name, column in known[owner.name].items():
+        for name, column in look(owner).items():
             if isinstance(column, Unusable):
                 unusable.append(column)
             if not isinstance(column, Texts):
@@ -426,7 +435,7 @@ def count_texts(
                 example = f"One of them is {shortened(min(column.values))}."
                 error = too_many_texts(name, len(column.values), column.rows, example)
                 if names[name] != "all":
-                    error.why = f"is numbers, but not for {names[name]}"
+                    error.why = f"{BUT_NOT} {names[name]}"
                 unusable.append(error)
             else:
                 found[name] = {tag(salt, value) for value in column.values}
@@ -445,7 +454,8 @@ def count_texts(
             number = len(set().union(*(found.get(name, ()) for _, _, found, _ in parts)))
             if name not in refused and names_rows(number, rows, FEW_ROWS):
                 unusable.append(too_many_texts(name, number, rows))
-        refuse_columns(unusable, f"{', '.join(owners)}: " if owners else "")
+        one_sided = any(column.why.startswith(BUT_NOT) for column in unusable)
+        refuse_columns(unusable, f"{', '.join(owners)}: " if owners and not one_sided else "")
 
     agree(tags, count)
 
