@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fedmpi.train
-from fedmpi.data.datasets import csvfile
+from fedmpi.data import files, tables
 from fedmpi.run.arguments import resolve
 
 
@@ -22,13 +22,14 @@ def options(tmp_path) -> list[str]:
 @pytest.fixture
 def looks(monkeypatch) -> list:
     """The files that are read as a whole, to hash them or to take their rows."""
-    content_of, seen = csvfile.content_of, []
+    content_of, seen = files.content_of, []
 
     def count(path):
         seen.append(path)
         return content_of(path)
 
-    monkeypatch.setattr(csvfile, "content_of", count)
+    for module in (files, tables):
+        monkeypatch.setattr(module, "content_of", count)
     return seen
 
 
