@@ -9,9 +9,22 @@ from pathlib import Path
 
 import fedmpi
 
-LAYERS = ("errors", "plugins", "mpi", "data models", "methods", "run", "federation", "commands")
+LAYERS = (
+    *("errors", "plugins", "mpi", "data models", "methods", "run", "scoring"),
+    *("federation", "commands"),
+)
 """What shares a layer, as `data` and `models` do, must do without each other."""
-COMMANDS = ("train", "tune", "reproduce", "report", "bench", "scaling", "__init__")
+COMMANDS = (
+    "train",
+    "predict",
+    "evaluate",
+    "tune",
+    "reproduce",
+    "report",
+    "bench",
+    "scaling",
+    "__init__",
+)
 """One part: a command may use another's modules. fedmpi/__init__.py is above all, too."""
 ROOT = Path(fedmpi.__file__).parent
 LAYER_OF = {part: i for i, layer in enumerate(LAYERS) for part in layer.split()}

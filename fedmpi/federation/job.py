@@ -14,7 +14,7 @@ from fedmpi.data.hosts import prepare_on_every_host
 from fedmpi.errors import UserError
 from fedmpi.federation.assignment import spread_rows
 from fedmpi.federation.clients import Clients, Rows
-from fedmpi.federation.evaluation import Scores, evaluate
+from fedmpi.federation.evaluation import evaluate
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.rounds import Training
 from fedmpi.models.flat import FlatModel, Sums, sums_length
@@ -24,6 +24,7 @@ from fedmpi.mpi.allreduce import Flat, Hierarchical, hierarchical, room, seconds
 from fedmpi.mpi.placement import Placement, here
 from fedmpi.mpi.ranks import AgreedError, Ranks
 from fedmpi.run.config import Config
+from fedmpi.scoring.scores import Scores
 
 if TYPE_CHECKING:
     from fedmpi.data.owners import OwnedRows

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmpi.data.partition import Partition
-from fedmpi.federation.evaluation import Scores
 from fedmpi.federation.metrics import Metric, figures
 from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
+from fedmpi.scoring.scores import Scores
 
 MANY = 100
 """Number of client weights above which they are kept in weights.npz only."""
@@ -72,6 +72,7 @@ def _groups(
             "n_train": int(partition.group_sizes[a]),
             "n_test": int(scores.rows[a]),
             "risk": float(scores.risk[a]),
+            "risk_error": float(scores.risk_error[a]),
             "accuracy": float(scores.accuracy[a]),
             "weight": float(weights[a]) if weights is not None else None,
             "risk_last": float(last.risk[a]),

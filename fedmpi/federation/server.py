@@ -15,9 +15,7 @@ import torch
 from fedmpi.data.options import options_from
 from fedmpi.errors import UserError, said_by
 from fedmpi.federation.certificate import certificate_for, residual_for
-from fedmpi.federation.evaluation import Scores
 from fedmpi.federation.exchange import Exchange
-from fedmpi.federation.fairness import fairness_of
 from fedmpi.federation.plan import Plan
 from fedmpi.federation.result import MANY, result_of
 from fedmpi.federation.validation import Best
@@ -30,6 +28,9 @@ from fedmpi.run.display import Progress, warn
 from fedmpi.run.journal import Journal
 from fedmpi.run.lost_ranks import RANKS
 from fedmpi.run.until import read_until
+from fedmpi.scoring.describe import describe
+from fedmpi.scoring.fairness import fairness_of
+from fedmpi.scoring.scores import Scores
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
@@ -338,7 +339,7 @@ class Server:
         result = result_of(
             self.config, self.method, partition, scores, last, costs, fairness, metrics
         )
-        states = {
+        whole = {
             "averaged": model.state_dict(model.theta),
             "last": model.state_dict(last_theta),
         }
@@ -352,7 +353,8 @@ class Server:
             result["residual"] = self.residual.saved()
         if self.plan.lost or self.config.on_client_failure == "continue":
             result["lost"] = self.plan.lost
-        self.folder.write("model.pt", lambda file: torch.save(states, file))
+        whole["description"] = describe(self.config, self.plan.dataset, prepared, result)
+        self.folder.write("model.pt", lambda file: torch.save(whole, file))
         self.folder.write_json("result.json", result)
         self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
         self.result = result

@@ -18,11 +18,11 @@ import numpy as np
 from fedmpi import data as datasets
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS as HETEROGENEITY
-from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.methods.option import Option
 from fedmpi.reproduce import paper
 from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.record import Record
+from fedmpi.scoring.fairness import DIFFERENCES, RATES
 
 ORDER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
 """Of the paper's tables, and so of ours and of the figures."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmpi.federation.fairness import DIFFERENCES, RATES
 from fedmpi.reproduce import paper
 from fedmpi.reproduce.claims import OPEN, QUICK, decide
 from fedmpi.reproduce.gridfile import runs_of
@@ -27,6 +26,7 @@ from fedmpi.reproduce.statistics import (
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record
+from fedmpi.scoring.fairness import DIFFERENCES, RATES
 
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan

@@ -6,7 +6,7 @@ import torch
 
 from fedmpi import data as datasets
 from fedmpi.data.options import DataOptions
-from fedmpi.federation.fairness import fairness_of, rates
+from fedmpi.scoring.fairness import fairness_of, rates
 
 fairlearn = pytest.importorskip("fairlearn.metrics")
 

@@ -1,0 +1,90 @@
+"""Sums over scored rows, by group: all that risks, accuracies, rates and intervals need."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+import torch
+
+LEVEL = 0.95
+"""Confidence of the intervals."""
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+class Scores:
+    """Sums by group over rows. What ranks add up is `sums`, one buffer; rows leave no rank."""
+
+    def __init__(self, groups: int, classes: int) -> None:
+        self.sums = np.zeros(groups * (2 + classes * classes))
+        self.losses, self.squares, cells = np.split(self.sums, [groups, 2 * groups])
+        self._cells = cells.reshape(groups, classes, classes)
+
+    def add(
+        self, losses: torch.Tensor, predicted: torch.Tensor, y: torch.Tensor, group: torch.Tensor
+    ) -> None:
+        """Add rows: their losses, and their predicted classes, true classes and groups."""
+        groups, classes, _ = self._cells.shape
+        losses = losses.double()
+        self.losses += torch.bincount(group, losses, groups).cpu().numpy()
+        self.squares += torch.bincount(group, losses.square(), groups).cpu().numpy()
+        cell = (group * classes + y) * classes + predicted
+        count = torch.bincount(cell, minlength=self._cells.size).cpu().numpy()
+        self._cells += count.reshape(self._cells.shape)
+
+    @property
+    def confusion(self) -> np.ndarray:
+        """Numbers of rows, groups × true classes × predicted classes."""
+        return self._cells.round().astype(np.int64)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Rows of each group."""
+        return self.confusion.sum(axis=(1, 2))
+
+    @property
+    def risk(self) -> np.ndarray:
+        """Mean loss of each group; NaN for a group without rows."""
+        return _ratio(self.losses, self.rows)
+
+    @property
+    def risk_error(self) -> np.ndarray:
+        """Standard error of each group's risk; NaN for a group of fewer than two rows."""
+        with np.errstate(invalid="ignore"):  # of a model that has diverged, whose run is no result
+            apart = np.maximum(self.squares - self.losses * np.nan_to_num(self.risk), 0)
+        return np.sqrt(_ratio(_ratio(apart, self.rows - 1), self.rows))
+
+    @property
+    def right(self) -> np.ndarray:
+        """Rows of each group that are classified right."""
+        return np.trace(self.confusion, axis1=1, axis2=2)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Share of each group's rows that are classified right; NaN without rows."""
+        return _ratio(self.right, self.rows)
+
+
+def wilson(part: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the interval of the share part / whole (Wilson 1927); NaN where `whole` is 0.
+
+    Unlike the normal interval this one stays within 0 and 1, and has a width where all rows or none
+    count.
+    """
+    part, whole = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = part / whole
+        middle = (share + Z**2 / (2 * whole)) / (1 + Z**2 / whole)
+        spread = np.sqrt(share * (1 - share) / whole + Z**2 / (4 * whole**2))
+        half = Z * spread / (1 + Z**2 / whole)
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
+def normal(mean: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the normal interval of a mean with this standard error; a loss is at least 0."""
+    return np.maximum(mean - Z * error, 0), mean + Z * error
+
+
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    result = np.full(len(numerator), np.nan)
+    return np.divide(numerator, denominator, out=result, where=denominator > 0)
