@@ -119,12 +119,12 @@ class RunFolder:
             before_it_appears()
             os.replace(aside, self.path / name)
             self._flush_names()
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C as well: what is aside is of no use to anybody
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
             # torch's writer, whose file failed, raises an error of its own on top.
             cause = error if isinstance(error, OSError) else error.__context__
-            if not isinstance(cause, OSError):
+            if isinstance(error, UserError) or not isinstance(cause, OSError):
                 raise
             raise UserError(
                 f"cannot write {self.path / name}: {cause.strerror}. What was there before stands."

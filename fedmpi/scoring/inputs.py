@@ -13,6 +13,11 @@ import pandas as pd
 from fedmpi.data.encoding import Categorical, Encoding, Rule, as_text, to_numbers
 from fedmpi.errors import UserError, shortened
 
+NO_CLASS = "without a target, or of a class that was not trained on"
+NO_GROUP = "of a group that was not trained on"
+REASONS = (NO_CLASS, NO_GROUP)
+"""Why a row cannot be evaluated."""
+
 
 @dataclass
 class Tally:
@@ -38,17 +43,36 @@ class Tally:
         kinds = {"unseen": self.unseen, "text": self.text, "missing": self.missing}
         return {kind: {name: n for name, n in found.items() if n} for kind, found in kinds.items()}
 
-    def join(self, other: Tally) -> Tally:
-        """Return the counts of the rows of both, and the extra columns of either."""
-        return Tally(
-            self.rows + other.rows,
-            list(dict.fromkeys(self.extra + other.extra)),
-            self.unseen + other.unseen,
-            self.text + other.text,
-            self.missing + other.missing,
-            self.short + other.short,
-            self.left_out + other.left_out,
+    def add(self, other: Tally) -> None:
+        """Add the counts of other rows; the names of their extra columns stay with them."""
+        self.rows, self.short = self.rows + other.rows, self.short + other.short
+        for mine, others in (
+            (self.unseen, other.unseen),
+            (self.text, other.text),
+            (self.missing, other.missing),
+            (self.left_out, other.left_out),
+        ):
+            mine.update(others)
+
+    def to_vector(self, columns: list[str]) -> np.ndarray:
+        """Return all counts as one vector, which can be summed over ranks; no names of columns."""
+        of_columns = [
+            found[name] for found in (self.unseen, self.text, self.missing) for name in columns
+        ]
+        reasons = [self.left_out[why] for why in REASONS]
+        return np.array([self.rows, self.short, *reasons, *of_columns], dtype=float)
+
+    @classmethod
+    def from_vector(cls, vector: np.ndarray, columns: list[str]) -> Tally:
+        """Return the counts that `to_vector` gave, or sums of such."""
+        rows, short, *rest = vector.round().astype(int).tolist()
+        reasons, rest = rest[: len(REASONS)], rest[len(REASONS) :]
+        unseen, text, missing = (
+            Counter(dict(zip(columns, part, strict=True)))
+            for part in np.array(rest).reshape(3, -1).tolist()
         )
+        left_out = Counter(dict(zip(REASONS, reasons, strict=True)))
+        return cls(rows, [], unseen, text, missing, short, left_out)
 
     def lines(self) -> list[str]:
         """Return a line for the user on each thing that was odd."""
@@ -64,7 +88,9 @@ class Tally:
         }
         for kind, found in self.counts.items():
             lines += [f"column {name!r}: {n:,} {told[kind]}" for name, n in found.items()]
-        lines += [f"{number:,} rows {why} left out" for why, number in self.left_out.items()]
+        lines += [
+            f"{number:,} rows {why} left out" for why, number in self.left_out.items() if number
+        ]
         return lines
 
 

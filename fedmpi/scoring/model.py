@@ -12,6 +12,7 @@ runs no code from it. MPI is neither started nor imported.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,17 +54,20 @@ class Model:
 
     @classmethod
     def load(
-        cls, path: str | Path, weights: str | None = None, architecture: str | None = None
+        cls,
+        path: str | Path,
+        weights: str | None = None,
+        architecture: str | None = None,
+        content: bytes | None = None,
     ) -> Model:
-        """Load the model of a run's folder, or of a file model.pt.
+        """Load the model of a run's folder, or of a file model.pt, whose `content` may be given.
 
         `weights` are those that the run's method reports unless given. A file must not choose which
         code is imported: the `architecture` of a model of the user's own, package.module:function,
         has to be given again.
         """
-        path = Path(path)
-        path = path / FILE if path.is_dir() else path
-        contents = read(path)
+        path = file_of(path)
+        contents = read(path, content)
         description = contents["description"]
         named, weights = description["model"], weights or description["reports"]
         if weights not in WEIGHTS:
@@ -218,10 +222,17 @@ class Model:
         return np.array(self.classes, dtype=object)[likeliest]
 
 
-def read(path: Path) -> dict:
-    """Return the contents of model.pt; UserError unless it is a whole model."""
+def file_of(path: str | Path) -> Path:
+    """Return the model's file, where the folder of a run may be given."""
+    path = Path(path)
+    return path / FILE if path.is_dir() else path
+
+
+def read(path: Path, content: bytes | None = None) -> dict:
+    """Return what is in model.pt; UserError unless it is a whole model."""
     try:
-        contents = torch.load(path, map_location="cpu", weights_only=True)
+        file = path if content is None else io.BytesIO(content)
+        contents = torch.load(file, map_location="cpu", weights_only=True)
         described = contents.get("description")
         if described is not None and described["format"] != FORMAT:
             raise UserError(
