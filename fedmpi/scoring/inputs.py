@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fedmpi.data.encoding import Categorical, Encoding, Rule, as_text, to_numbers
+from fedmpi.data.encoding import Categorical, Encoding, Numeric, as_text
+from fedmpi.data.forms import to_numbers
 from fedmpi.errors import UserError, shortened
 
 NO_CLASS = "without a target, or of a class that was not trained on"
@@ -36,6 +37,8 @@ class Tally:
     """Rows that had fewer cells than the header."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Rows that cannot be evaluated, by the reason."""
+    notes: list[str] = field(default_factory=list)
+    """What the reader of a table says of it."""
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -76,7 +79,7 @@ class Tally:
 
     def lines(self) -> list[str]:
         """Return a line for the user on each thing that was odd."""
-        lines = []
+        lines = list(self.notes)
         if self.extra:
             lines.append(f"columns that the model does not use: {names(self.extra)}")
         if self.short:
@@ -120,18 +123,22 @@ def names(some: list[str], most: int = 20) -> str:
 def encode(encoding: Encoding, frame: pd.DataFrame, tally: Tally) -> np.ndarray:
     """Return a float32 row of inputs for each row of `frame`, whose columns all are there.
 
-    A rule is applied to the different cells of a column, and its rows are then copied: a column
+    A rule is applied to the different cells of a column, whose inputs then go to all rows: a column
     read as categories needs no more than that.
     """
-    x = np.empty((len(frame), len(encoding.features)), dtype=np.float32)
-    start = 0
+    x = np.zeros((len(frame), len(encoding.features)), dtype=np.float32)
+    flat, first, start = x.reshape(-1), np.arange(len(x)) * x.shape[1], 0
     for name, rule in encoding.columns.items():
-        end = start + len(rule.features(name))
         codes, cells = different_cells(frame[name])
-        inputs = np.zeros((len(cells), end - start), dtype=np.float32)
-        encode_cells(name, rule, cells, np.bincount(codes, minlength=len(cells)), inputs, tally)
-        x[:, start:end] = inputs[codes]
-        start = end
+        rows = np.bincount(codes, minlength=len(cells))
+        if isinstance(rule, Numeric):
+            for j, values in enumerate(numbers(name, encoding, cells, rows, tally).T):
+                x[:, start + j] = values[codes]
+        else:  # a 1 in each row: far fewer numbers to write than the inputs are
+            place = places(name, encoding, cells, rows, tally)
+            ones = first + (start + place)[codes]
+            flat[ones if place.min(initial=0) >= 0 else ones[place[codes] >= 0]] = 1
+        start += len(rule.features(name))
     tally.rows += len(frame)
     return x
 
@@ -139,7 +146,8 @@ def encode(encoding: Encoding, frame: pd.DataFrame, tally: Tally) -> np.ndarray:
 def different_cells(column: pd.Series) -> tuple[np.ndarray, pd.Series]:
     """Return the place of each row's cell among the different cells, and these; missing is last."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        codes, cells = column.cat.codes.to_numpy(), pd.Series(column.cat.categories)
+        codes = column.cat.codes.to_numpy().astype(np.intp)
+        cells = pd.Series(column.cat.categories)
     else:
         codes, found = pd.factorize(column)
         cells = pd.Series(found)
@@ -150,26 +158,15 @@ def different_cells(column: pd.Series) -> tuple[np.ndarray, pd.Series]:
     return codes, cells
 
 
-def encode_cells(
-    name: str, rule: Rule, cells: pd.Series, rows: np.ndarray, out: np.ndarray, tally: Tally
-) -> None:
-    """Encode different cells of a column, each of which so many `rows` have, into `out`."""
-    is_text = pd.api.types.is_object_dtype(cells.dtype) or pd.api.types.is_string_dtype(cells.dtype)
-    if isinstance(rule, Categorical):
-        words = as_text(cells)
-        rule.encode(words, out)
-        absent = words.isna().to_numpy()
-        tally.unseen[name] += int(rows[(rule.codes(words) < 0) & ~absent].sum())
-        tally.missing[name] += 0 if rule.missing else int(rows[absent].sum())
-        return
-    values, text = to_numbers(as_text(cells) if is_text else cells)
-    in_words = int(rows[text].sum())
-    if in_words and not rows[~np.isnan(values)].sum():
-        raise UserError(
-            f"column {name!r} was numbers in training, and all {in_words:,} of its values here are "
-            "text: write them as numbers, with a decimal point and nothing else.",
-            f"One of them is {shortened(str(cells[text & (rows > 0)].iloc[0]))}.",
-        )
+def numbers(
+    name: str, encoding: Encoding, cells: pd.Series, rows: np.ndarray, tally: Tally
+) -> np.ndarray:
+    """Return the inputs of different cells of a column of numbers, each of which `rows` have."""
+    rule = encoding.columns[name]
+    assert isinstance(rule, Numeric)
+    values, text = to_numbers(*encoding.cells(cells, rule))
+    refuse_text(name, cells, values, text, rows)
+    out = np.zeros((len(cells), len(rule.features(name))), dtype=np.float32)
     rule.encode(values, out)
     bad = ~np.isfinite(out).all(axis=1) & (rows > 0)
     if bad.any():
@@ -177,9 +174,38 @@ def encode_cells(
             f"column {name!r} has {int(rows[bad].sum()):,} values that are infinite or too large: "
             "correct them."
         )
-    tally.text[name] += in_words
-    if hasattr(rule, "missing"):
-        absent = np.isnan(values) & ~text
+    tally.text[name] += int(rows[text].sum())
+    tally.missing[name] += 0 if rule.missing else int(rows[np.isnan(values) & ~text].sum())
+    return out
+
+
+def places(
+    name: str, encoding: Encoding, cells: pd.Series, rows: np.ndarray, tally: Tally
+) -> np.ndarray:
+    """Return which input each of the different cells of a column sets to 1; -1 for none."""
+    rule = encoding.columns[name]
+    assert not isinstance(rule, Numeric)
+    if isinstance(rule, Categorical):
+        words = as_text(cells, encoding.missing)
+        place, absent = rule.codes(words), words.isna().to_numpy()
         tally.missing[name] += 0 if rule.missing else int(rows[absent].sum())
-    else:  # a code, of which a blank is one
-        tally.unseen[name] += int(rows[(rule.codes(values) < 0) & ~text].sum())
+    else:
+        values, text = to_numbers(*encoding.cells(cells, rule))
+        refuse_text(name, cells, values, text, rows)
+        place, absent = rule.codes(values), text
+        tally.text[name] += int(rows[text].sum())
+    tally.unseen[name] += int(rows[(place < 0) & ~absent].sum())
+    return place
+
+
+def refuse_text(
+    name: str, cells: pd.Series, values: np.ndarray, text: np.ndarray, rows: np.ndarray
+) -> None:
+    """Raise a UserError for a column of numbers without a number in it: it is written otherwise."""
+    in_words = int(rows[text].sum())
+    if in_words and not rows[~np.isnan(values)].sum():
+        raise UserError(
+            f"column {name!r} was numbers in training, and all {in_words:,} of its values here are "
+            "text, or numbers in another form: write them as in the training rows.",
+            f"One of them is {shortened(str(cells[text & (rows > 0)].iloc[0]))}.",
+        )

@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from fedmpi.data.agreement import Owner
+from fedmpi.data.files import owners_files
 from fedmpi.data.owners import Aside, OverRanks, find_owners, my_owners, told_in_training
 from fedmpi.mpi import start
 from fedmpi.mpi.ranks import Ranks
+from fedmpi.scoring.chunks import open_table
 from fedmpi.scoring.evaluation import add_scores
 from fedmpi.scoring.inputs import Tally
 from fedmpi.scoring.model import Model, file_of
 from fedmpi.scoring.scores import Scores
 from fedmpi.scoring.sources import TableRows, labels_of, wanted_columns
-from fedmpi.scoring.tables import open_table
 
 
 def load_on_every_rank(
@@ -45,9 +46,11 @@ def evaluate_owned(ranks: Ranks, model: Model, folder: Path) -> tuple[Scores, Ta
     scores, total = Scores(len(model.groups), len(model.classes)), Tally()
     wanted = wanted_columns(model, labelled=True)
 
+    files = owners_files(folder) if mine else {}
+
     def score(owner: Owner) -> None:
         tally = Tally()
-        source = TableRows(open_table(str(folder / f"{owner.name}.csv")), wanted, tally)
+        source = TableRows(open_table(str(files[owner.name])), wanted, tally)
         add_scores(model, source, scores, tally)
         for line in tally.lines():
             owner.keep(line)

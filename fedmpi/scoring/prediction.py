@@ -30,7 +30,10 @@ def write_predictions(model: Model, source: Source, out: BinaryIO, tally: Tally)
         raise UserError(
             f"{source.name} has a column {taken[0]!r} already: leave it out, or rename it."
         )
-    out.write(b",".join([source.header, *map(cell, names)]) + b"\n")
+    separator = source.separator
+    out.write(
+        separator.encode().join([source.header, *(cell(n, separator) for n in names)]) + b"\n"
+    )
 
     def encoded() -> Iterator[tuple[list[bytes], np.ndarray]]:
         for part in source.parts(tally):
@@ -38,41 +41,43 @@ def write_predictions(model: Model, source: Source, out: BinaryIO, tally: Tally)
 
     for records, x in read_ahead(encoded()):
         p = torch.softmax(model.logits(x), dim=1).numpy()
-        rows = zip(records, lines(p, model.classes), strict=True)
+        rows = zip(records, lines(p, model.classes, separator), strict=True)
         out.write(b"".join([a + b for a, b in rows]))
 
 
-def lines(p: np.ndarray, classes: tuple[str, ...]) -> list[bytes]:
-    """Return what is written after each row: a comma, the likeliest class, the probabilities."""
-    likeliest = [b"," + cell(name) for name in classes]
-    numbers = fixed(p)
+def lines(p: np.ndarray, classes: tuple[str, ...], separator: str = ",") -> list[bytes]:
+    """Return what is written after each row: the likeliest class and the probabilities."""
+    between = separator.encode()
+    likeliest = [between + cell(name, separator) for name in classes]
+    numbers = fixed(p, separator)
     for i in np.flatnonzero((p < SMALL).any(axis=1)).tolist():
-        numbers[i] = b"".join(b",%.*g" % (DECIMALS, value) for value in p[i].tolist()) + b"\n"
+        values = (b"%.*g" % (DECIMALS, value) for value in p[i].tolist())
+        numbers[i] = between + between.join(values) + b"\n"
     return [likeliest[k] + text for k, text in zip(p.argmax(1).tolist(), numbers, strict=True)]
 
 
-def fixed(p: np.ndarray) -> list[bytes]:
-    """Return the numbers of each row, between 0 and 1, with a comma before each and a line end.
+def fixed(p: np.ndarray, separator: str = ",") -> list[bytes]:
+    """Return the numbers of each row, between 0 and 1, a separator before each, and a line end.
 
     All digits at once: Python takes longer to write a million numbers than torch to compute them.
     """
     rows, count = p.shape
-    width = DECIMALS + 3  # a comma, a digit and a point
+    width = DECIMALS + 3  # a separator, a digit and a point
     text = np.empty((rows, count * width + 1), dtype=np.uint8)
     text[:, -1] = ord("\n")
     units = np.rint(p.astype(np.float64) * 10**DECIMALS).astype(np.int64)
     cells = text[:, :-1].reshape(rows, count, width)
-    cells[..., 0], cells[..., 2] = ord(","), ord(".")
+    cells[..., 0], cells[..., 2] = ord(separator), ord(".")
     for place in [*range(width - 1, 2, -1), 1]:
         units, digit = np.divmod(units, 10)
         cells[..., place] = digit + ord("0")
     return text.view(f"S{text.shape[1]}")[:, 0].tolist()
 
 
-def cell(text: str) -> bytes:
+def cell(text: str, separator: str = ",") -> bytes:
     """Return `text` as a cell of CSV."""
     written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([text])
+    csv.writer(written, delimiter=separator, lineterminator="").writerow([text])
     return written.getvalue().encode()
 
 

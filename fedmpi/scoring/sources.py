@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedmpi.data.labels import LabelEncoding
     from fedmpi.data.store import Prepared
-    from fedmpi.scoring.tables import CsvTable
+    from fedmpi.scoring.chunks import Table
 
 TEST = "test"
 """Name that users give for the run's own test rows."""
@@ -41,6 +41,8 @@ class Source(Protocol):
     """Rows that can be read once, from the first to the last."""
 
     name: str
+    separator: str
+    """What stands between the cells of `header`, and of the records."""
 
     @property
     def header(self) -> bytes:
@@ -57,11 +59,12 @@ class Source(Protocol):
 class TableRows:
     """Rows of a CSV file. Its columns may be in any order, and others may be among them."""
 
-    def __init__(self, table: CsvTable, wanted: list[str], tally: Tally) -> None:
-        from fedmpi.scoring.tables import check_columns
+    def __init__(self, table: Table, wanted: list[str], tally: Tally) -> None:
+        from fedmpi.scoring.chunks import check_columns
 
         check_columns(table, wanted, tally)
-        self.table, self.name = table, table.name
+        self.table, self.name, self.wanted = table, table.name, wanted
+        self.separator = table.separator
 
     @property
     def header(self) -> bytes:
@@ -72,7 +75,7 @@ class TableRows:
         return self.table.columns
 
     def parts(self, tally: Tally) -> Iterator[Part]:
-        for chunk in self.table.chunks(tally):
+        for chunk in self.table.chunks(self.wanted, tally):
             yield Part(chunk.frame, chunk.records)
 
 
@@ -84,6 +87,7 @@ class ArrayRows:
     x: np.ndarray
     y: np.ndarray | None = None
     group: np.ndarray | None = None
+    separator = ","
     header = b"row"
     columns = ("row",)
 
@@ -109,7 +113,7 @@ def open_source(
         raise UserError(f"{given}: give one file; each owner of rows can score its own.")
     if Path(given).suffix.lower() in (".npy", ".npz"):
         return with_groups(read_arrays(given), model, labelled)
-    from fedmpi.scoring.tables import open_table
+    from fedmpi.scoring.chunks import open_table
 
     if model.encoding is None:
         model.encode_counted(_no_table(), tally)  # says what the model takes

@@ -103,7 +103,7 @@ def test_a_table_and_what_predict_writes(train, tmp_path, client, monkeypatch):
     options = ("--target", "y", "--group", "g", "--rounds", "5", "--lr", "0.5", "--test", test)
     run = train("--dataset", f"csv:{people}", *options, *client)
     assert_same(figures(run, test, tmp_path / "data"), run.result)
-    monkeypatch.setattr("fedmpi.scoring.tables.CHUNK_BYTES", 300)
+    monkeypatch.setattr("fedmpi.scoring.chunks.CHUNK_BYTES", 300)
     scored = tmp_path / "scored.csv"
     assert predict.main([str(run.folder), str(test), "--output", str(scored)]) == 0
     rows, raw = pd.read_csv(scored), pd.read_csv(test)
@@ -185,7 +185,7 @@ def test_no_cell_of_an_owner_is_told(apart, case, says):
 def test_the_model_of_owners_has_what_they_agreed_on_and_no_more(apart):
     told = torch.load(apart / "run/model.pt", weights_only=True)["description"]
     assert set(told["encoding"]["columns"][0]) == {
-        *("name", "kind", "mean", "deviation", "center", "scale", "missing")
+        *("name", "kind", "form", "mean", "deviation", "center", "scale", "missing")
     }
     text = json.dumps(told)
     assert not [owner for owner in ("ash", "birch", "elm") if f"{owner}.csv" in text]
