@@ -91,7 +91,7 @@ class Clients:
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
         self.batches: Batches | None = None
         """With --batch-rows: which rows are in the batch of a round."""
-        self._counts_for: Tensor | None = None
+        self._counts_for = self.losses[:0]
         self._distinct: Distinct | None = None
         self._received: Tensor | None = None
         self._batch: Tensor | None = None
@@ -191,13 +191,16 @@ class Clients:
         sums.put(gradients, hessian)
         self.model.change.add_(torch.from_numpy(-lr * weights).to(gradients) @ gradients)
 
+    def take_batches(self, batches: Batches) -> None:
+        """Train on these batches of the federation from now on: at the start, and after a death."""
+        self.batches = batches
+        of_groups = torch.from_numpy(batches.counts_for).to(self.losses)
+        self._counts_for = of_groups[self.cell % len(self.counts)]
+
     def _rows_of_round(self, t: int) -> Batch:
         """The rows of this rank in the batch of round `t`."""
         assert self.batches
         chosen = torch.from_numpy(self.batches.rows(t)).to(self.cell.device)
-        if self._counts_for is None:
-            of_groups = torch.from_numpy(self.batches.counts_for).to(self.losses)
-            self._counts_for = of_groups[self.cell % len(self.counts)]
         return Batch(
             self._gather(self.x, chosen),
             self.y.index_select(0, chosen),

@@ -213,7 +213,7 @@ class Job:
         self.ranks.wait(self.ranks.Ibcast(sizes))
         self.ranks.wait(self.ranks.Iscatterv(whole, lengths, places))
         if self.clients:
-            self.clients.batches = self._batches(self.clients, sizes, places)
+            self.clients.take_batches(self._batches(self.clients, sizes, places))
 
     def _batches(self, clients: Clients, sizes: np.ndarray, places: np.ndarray) -> Batches:
         """The batches of the federation, as far as this rank's rows go, from what was shared."""
