@@ -23,9 +23,10 @@ COMMANDS = (
     "report",
     "bench",
     "scaling",
+    "interface",
     "__init__",
 )
-"""One part: a command may use another's modules. fedmpi/__init__.py is above all, too."""
+"""One part: a command may use another's modules. The Python interface is above all, too."""
 ROOT = Path(fedmpi.__file__).parent
 LAYER_OF = {part: i for i, layer in enumerate(LAYERS) for part in layer.split()}
 

@@ -18,11 +18,15 @@ FILES = {
     "fashionmnist": "fedmpi.data.datasets.fashionmnist:FashionMNIST",
     "cifar10": "fedmpi.data.datasets.cifar10:CIFAR10",
 }
+PLACED: dict[str, Dataset] = {}
+"""Datasets that this process has in its memory, for the time of a run: a caller's DataFrame."""
 NAMES = (*FILES, "csv:FILE", "csv:DIR/", "package.module:Class")
 
 
 def find(name: str) -> Dataset:
     """The dataset called `name`: one of ours, csv:FILE, csv:DIR/, or package.module:Class."""
+    if name in PLACED:
+        return PLACED[name]
     kind, colon, file = name.partition(":")
     if kind == "csv" and colon:
         if not file:

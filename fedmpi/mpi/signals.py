@@ -8,10 +8,14 @@ once, too.
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 STOPPED = 75
 """Exit code of a run that was asked to stop, and can go on: EX_TEMPFAIL of sysexits.h."""
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 _in_rounds = False
 _asked: signal.Signals | None = None
@@ -22,8 +26,22 @@ def listen(speaks: bool) -> None:
     """Take the signals from now on; `speaks` is true on the rank that prints."""
     global _speaks
     _speaks = speaks
-    for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+    for signum in SIGNALS:
         signal.signal(signum, _receive)
+
+
+@contextmanager
+def listening(speaks: bool) -> Iterator[None]:
+    """Take the signals for a while; then everything is as it was before."""
+    global _in_rounds, _asked
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    try:
+        listen(speaks)
+        yield
+    finally:
+        _in_rounds, _asked = False, None
+        for signum, answer in before.items():
+            signal.signal(signum, answer)
 
 
 def wait_for_the_round() -> None:
@@ -38,7 +56,7 @@ def ignore() -> None:
     A signal may come from srun --kill-on-bad-exit, which ends all ranks when one has ended, or at
     the time limit. While Python takes itself down, our own answer to signals is already gone.
     """
-    for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+    for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
 

@@ -7,7 +7,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 from fedmpi.errors import UserError
 from fedmpi.mpi import launcher, signals
@@ -32,6 +34,29 @@ def start() -> Ranks:
     signals.listen(speaks=world.is_server)
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
     return world
+
+
+@contextmanager
+def in_a_caller() -> Iterator[Ranks]:
+    """All ranks of the launch, for a call from somebody's Python, which goes on afterwards.
+
+    In one process nothing of that process changes, and errors are the caller's. With several ranks,
+    signals are listened to for the time of the call; an AgreedError is raised on all ranks, and
+    any other error, which the other ranks would wait for in vain, ends the job.
+    """
+    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
+    if advice := launcher.mismatch(world.size, MPI.get_vendor()[0]):
+        raise AgreedError(advice)
+    if world.size == 1:
+        yield world
+        return
+    with signals.listening(speaks=world.is_server):
+        try:
+            yield world
+        except AgreedError:
+            raise
+        except BaseException as error:
+            _abort(error)
 
 
 def refuse_mismatch(world: Ranks) -> None:
@@ -79,17 +104,22 @@ def run(main: Callable[[], int | None]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        # The rank that tells must not be killed in the middle of a line, and the launcher takes a
-        # moment to pass on what it was told: what it has not read when Abort comes is lost.
-        time.sleep(1.0 if _told(error) else GRACE)
-        MPI.COMM_WORLD.Abort(code)
-        os._exit(code)  # MPICH's Abort may return here before the launcher kills us
+        _abort(error)
     if _without_finalize:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _abort(error: BaseException) -> NoReturn:
+    """Tell `error`, and end all ranks."""
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    # The rank that tells must not be killed in the middle of a line, and the launcher takes a
+    # moment to pass on what it was told: what it has not read when Abort comes is lost.
+    time.sleep(1.0 if _told(error) else GRACE)
+    MPI.COMM_WORLD.Abort(code)
+    os._exit(code)  # MPICH's Abort may return here before the launcher kills us
 
 
 def _told(error: BaseException) -> bool:
