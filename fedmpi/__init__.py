@@ -5,6 +5,7 @@ The Python interface, each name imported when it is asked for (docs/python.md):
     run = fedmpi.train("adult", setting="PSG", solver="fast")   # or csv:FILE, or a DataFrame
     run = fedmpi.load("runs/adult-PSG-fedminmax-s0")
     run.groups, run.history, run.partition
+    fedmpi.FedMinMaxClassifier().fit(X, y, groups=groups)
 """
 
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
+    "FedMinMaxClassifier": "fedmpi.interface.estimator",
     "Run": "fedmpi.interface.run",
     "UserError": "fedmpi.errors",
     "load": "fedmpi.interface.run",

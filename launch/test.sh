@@ -28,7 +28,7 @@ while (($#)); do
     shift
 done
 
-extras=(test images acs report onnx)
+extras=(test images acs report onnx notebook)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 sums=$scratch/sums

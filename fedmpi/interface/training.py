@@ -35,6 +35,13 @@ def train(dataset: Any, method: Any = "fedminmax", **options: Any) -> Run | None
     arguments count. A mistake is a UserError, on all ranks. Without `output` the run is in a
     temporary folder, which goes with the Run; `Run.save` keeps it.
     """
+    return train_here(dataset, method, options)
+
+
+def train_here(
+    dataset: Any, method: Any, options: dict[str, Any], alone: bool = False
+) -> Run | None:
+    """Train on the ranks of the launch, or in this process `alone`; see `train`."""
     from fedmpi.interface.run import Run
     from fedmpi.mpi.start import in_a_caller
     from fedmpi.train import carry_out
@@ -53,7 +60,7 @@ def train(dataset: Any, method: Any = "fedminmax", **options: Any) -> Run | None
         with (
             ONE_AT_A_TIME,
             same_threads(),
-            in_a_caller() as world,
+            in_a_caller(alone) as world,
             frames_placed(world, dataset, options) as place,
         ):
             config = world.on_server(read)

@@ -37,15 +37,17 @@ def start() -> Ranks:
 
 
 @contextmanager
-def in_a_caller() -> Iterator[Ranks]:
+def in_a_caller(alone: bool = False) -> Iterator[Ranks]:
     """All ranks of the launch, for a call from somebody's Python, which goes on afterwards.
 
-    In one process nothing of that process changes, and errors are the caller's. With several ranks,
-    signals are listened to for the time of the call; an AgreedError is raised on all ranks, and
-    any other error, which the other ranks would wait for in vain, ends the job.
+    With `alone` it is this process, whatever others there are. In one process nothing of that
+    process changes, and errors are the caller's. With several ranks, signals are listened to for
+    the time of the call; an AgreedError is raised on all ranks, and any other error, which the
+    other ranks would wait for in vain, ends the job.
     """
-    world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
-    if advice := launcher.mismatch(world.size, MPI.get_vendor()[0]):
+    world = Ranks(MPI.COMM_SELF if alone else MPI.COMM_WORLD, stall_timeout=math.inf)
+    advice = None if alone else launcher.mismatch(world.size, MPI.get_vendor()[0])
+    if advice:
         raise AgreedError(advice)
     if world.size == 1:
         yield world

@@ -175,7 +175,7 @@ assert not heavy & set(sys.modules), sys.modules.keys() & heavy
 run = fedmpi.load(sys.argv[1])
 run.groups, run.history, run.partition, run.config, run.result, run.notes, repr(run)
 assert not {"mpi4py", "torch"} & set(sys.modules)
-assert {"train", "load", "Run", "UserError"} <= set(dir(fedmpi))
+assert {"train", "load", "Run", "UserError", "FedMinMaxClassifier"} <= set(dir(fedmpi))
 """
 
 
