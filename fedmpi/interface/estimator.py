@@ -10,7 +10,8 @@ import numpy as np
 
 from fedmpi import data, methods, models
 from fedmpi.errors import UserError
-from fedmpi.interface.training import named, train_here
+from fedmpi.interface.run import Run, named
+from fedmpi.interface.training import train_here
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -26,7 +27,6 @@ except ImportError:
 
 if TYPE_CHECKING:
     from fedmpi.data.dataset import Arrays
-    from fedmpi.interface.run import Run
 
 EVERYBODY = "everybody"
 BATCH = 1 << 13

@@ -17,20 +17,26 @@ from fedmpi.run.record import Record, read_record
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_GROUP = ("n_train", "n_test", "risk", "accuracy", "weight", "risk_last", "accuracy_last")
+    from fedmpi.interface.plot import Plots
+    from fedmpi.scoring.model import Model
 
 
-def load(folder: str | Path) -> Run:
-    """The finished run in `folder`; UserError if there is none. Neither MPI nor torch is needed."""
-    return Run(folder)
+def load(folder: str | Path, model: Any = None) -> Run:
+    """The finished run in `folder`; UserError if there is none. Neither MPI nor torch is needed.
+
+    A run whose model is of the user's own needs that `model`, the function or its
+    package.module:function, to score rows: a file must not choose what is imported.
+    """
+    return Run(folder, model=model)
 
 
 class Run:
     """A finished run. What is large is read from the folder when it is asked for."""
 
-    def __init__(self, folder: str | Path, temporary: bool = False) -> None:
+    def __init__(self, folder: str | Path, temporary: bool = False, model: Any = None) -> None:
         """Read the run in `folder`, which goes with this object if it is `temporary`."""
         self._record: Record = read_record(Path(folder))
+        self._architecture = model and named(model)
         if temporary:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -59,10 +65,7 @@ class Run:
         """A row for each group: rows, test risk, accuracy, weight, and the user's own metrics."""
         import pandas as pd
 
-        rows = {
-            name: {key: figures.get(key) for key in OF_GROUP} | figures.get("metrics", {})
-            for name, figures in self.result["groups"].items()
-        }
+        rows = {name: figures_of(group) for name, group in self.result["groups"].items()}
         frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("group")
         return frame.astype({name: float for name in frame.columns if name[:2] != "n_"})
 
@@ -87,6 +90,20 @@ class Run:
             index=pd.Index(arrays["groups"].tolist(), name="group"),
             columns=pd.Index(columns, name="client"),
         )
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model, which takes rows as they were before preparation."""
+        from fedmpi.scoring.model import Model
+
+        return Model.load(self.folder, architecture=self._architecture)
+
+    @property
+    def plot(self) -> Plots:
+        """The figures: run.plot.risks(), .history(), .weights(), .partition()."""
+        from fedmpi.interface.plot import Plots
+
+        return Plots(self)
 
     def save(self, folder: str | Path) -> Path:
         """Copy the run to `folder`, which must be new, and appears whole; return its path."""
@@ -113,3 +130,27 @@ class Run:
     def _repr_html_(self) -> str:
         columns = ["n_train", "n_test", "risk", "accuracy", "weight"]
         return f"<p>{html.escape(repr(self))}</p>{self.groups[columns].to_html(na_rep='')}"
+
+
+def figures_of(group: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a group by column: an interval is two, and the confusion is left out."""
+    columns: dict[str, Any] = {}
+    for name, value in group.items():
+        if name.endswith("_interval"):
+            low, high = value or (None, None)
+            columns |= {
+                name.replace("interval", "low"): low,
+                name.replace("interval", "high"): high,
+            }
+        elif not isinstance(value, dict | list):
+            columns[name] = value
+    return columns | group.get("metrics", {})
+
+
+def named(value: Any) -> Any:
+    """`value` as the command line has it: package.module:Class for what the caller has defined."""
+    if isinstance(value, list | tuple):
+        return tuple(map(named, value))
+    if isinstance(value, type) or callable(value):
+        return f"{value.__module__}:{value.__qualname__}"
+    return value

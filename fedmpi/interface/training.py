@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError, unknown_name
+from fedmpi.interface.run import Run, named
 
 if TYPE_CHECKING:
-    from fedmpi.interface.run import Run
     from fedmpi.mpi.ranks import Ranks
     from fedmpi.run.config import Config
 
@@ -42,7 +42,6 @@ def train_here(
     dataset: Any, method: Any, options: dict[str, Any], alone: bool = False
 ) -> Run | None:
     """Train on the ranks of the launch, or in this process `alone`; see `train`."""
-    from fedmpi.interface.run import Run
     from fedmpi.mpi.start import in_a_caller
     from fedmpi.train import carry_out
 
@@ -65,7 +64,9 @@ def train_here(
         ):
             config = world.on_server(read)
             carry_out(world, config, quiet=True)
-        return Run(config.output, bool(temporary)) if world.is_server else None
+        if not world.is_server:
+            return None
+        return Run(config.output, bool(temporary), config.model)
     except BaseException:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -153,15 +154,6 @@ def configuration(world: Ranks, dataset: Any, method: Any, options: dict[str, An
     )
     check_ranks(world, config)
     return config
-
-
-def named(value: Any) -> Any:
-    """`value` as the command line has it: package.module:Class for what the caller has defined."""
-    if isinstance(value, list | tuple):
-        return tuple(map(named, value))
-    if isinstance(value, type) or callable(value):
-        return f"{value.__module__}:{value.__qualname__}"
-    return value
 
 
 def parsed(of_command: argparse.ArgumentParser, options: dict[str, Any]) -> argparse.Namespace:

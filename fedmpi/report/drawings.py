@@ -119,7 +119,7 @@ def _file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "unnamed"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """`text` with each `$` escaped: in a group's name it is no mathematics."""
     return text.replace("$", r"\$")
 
@@ -158,7 +158,7 @@ def _bars(section: dict, what: str) -> Any:
         ax.set_xlabel(f"test {what}")
         ax.grid(axis="y", visible=False)
     axes[0].set_xlim(left=0)  # shared by all panels; set last, as it ends autoscaling
-    axes[0].set_yticks(range(len(methods)), [_plain(m["label"]) for m in methods])
+    axes[0].set_yticks(range(len(methods)), [plain(m["label"]) for m in methods])
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3)
@@ -184,7 +184,7 @@ def _groups(section: dict, key: str, unit: str) -> Any:
                 continue
             m = cell["method"]
             offset = (used.index(m) - (len(used) - 1) / 2) * 0.8 / len(used)
-            label = _plain(section["methods"][m]["label"])
+            label = plain(section["methods"][m]["label"])
             shown[label] = ax.errorbar(
                 [p[0] for _, p in points],
                 [a + offset for a, _ in points],
@@ -197,7 +197,7 @@ def _groups(section: dict, key: str, unit: str) -> Any:
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel(unit)
     axes[0].set_xlim(left=-0.03 * axes[0].get_xlim()[1])  # a marker at 0 is seen whole
-    axes[0].set_yticks(range(len(groups)), [_plain(name) for name in groups])
+    axes[0].set_yticks(range(len(groups)), [plain(name) for name in groups])
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
     figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=4)
     return figure
@@ -207,7 +207,7 @@ def _marker(i: int) -> str:
     return MARKERS.replace(" ", "")[i % 8]
 
 
-def _curve(ax: Any, x: list, y: list, i: int, label: str) -> None:
+def add_curve(ax: Any, x: list, y: list, i: int, label: str) -> None:
     values = [np.nan if value is None else value for value in y]
     every = max(1, len(x) // 6)
     ax.plot(
@@ -219,14 +219,14 @@ def _curve(ax: Any, x: list, y: list, i: int, label: str) -> None:
         markevery=(every * (i % 5) // 5, every),
         markersize=4,
         linewidth=1.3,
-        label=_plain(label),
+        label=plain(label),
     )
 
 
 def _history(section: dict, history: dict, kind: str, name: str) -> Any:
     figure, (ax,) = _panels(1, 3.2, 2.6)
     for i, group in enumerate(section["groups"]):
-        _curve(ax, history["round"], history[kind][i], i, group)
+        add_curve(ax, history["round"], history[kind][i], i, group)
     ax.set_xlabel("round")
     ax.set_ylabel(name)
     ax.set_ylim(bottom=0)
@@ -240,7 +240,7 @@ def _trends(section: dict, panels: list[tuple[str, list[dict]]]) -> Any:
     for ax, (setting, cells) in zip(axes, panels, strict=True):
         for cell in cells:
             label = section["methods"][cell["method"]]["label"]
-            _curve(ax, section["passes"], cell["trend"], cell["method"], label)
+            add_curve(ax, section["passes"], cell["trend"], cell["method"], label)
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel("passes over the training rows")
     axes[0].set_ylim(bottom=0)
@@ -281,7 +281,7 @@ def _partition(partition: dict) -> Any:
     shares = counts / np.maximum(1, sizes)
     image = ax.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     ax.grid(visible=False)
-    ax.set_yticks(range(len(partition["groups"])), [_plain(name) for name in partition["groups"]])
+    ax.set_yticks(range(len(partition["groups"])), [plain(name) for name in partition["groups"]])
     ax.set_xlabel("client")
     figure.colorbar(image, ax=ax, label="share $P_A$")
     return figure
@@ -301,9 +301,9 @@ def _hypotheses(data: dict, section: dict, panels: list[tuple[str, list[dict]]])
         for curve in curves:
             label = f"h, {section['methods'][curve['method']]['label']}"
             if len(curves) == 1:
-                ax.plot(x, curve["h"], color="black", linewidth=1.6, label=_plain(label))
+                ax.plot(x, curve["h"], color="black", linewidth=1.6, label=plain(label))
             else:
-                _curve(ax, x.tolist(), curve["h"], curve["method"], label)
+                add_curve(ax, x.tolist(), curve["h"], curve["method"], label)
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel("x")
         ax.set_ylim(0, 1)
