@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fedmpi.interface.run import Run
 
+SIZE = (5.5, 3.2)
 MOST_CLIENTS = 20
 """Clients that have a tick each in the heat map."""
 
@@ -122,10 +123,11 @@ class styled:
         self._ax, self._plt = ax, plt
 
     def __enter__(self) -> Axes:
+        # Before the context: the first figure chooses the backend, whose settings are to stay.
+        given = self._ax
+        figure = given.figure if given else self._plt.figure(figsize=SIZE, layout="constrained")
         self._context.__enter__()
-        if self._ax is None:
-            _, self._ax = self._plt.subplots(figsize=(5.5, 3.2), layout="constrained")
-        return self._ax
+        return given or figure.subplots()
 
     def __exit__(self, *error: Any) -> None:
         self._context.__exit__(*error)
