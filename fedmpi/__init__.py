@@ -4,7 +4,8 @@ The Python interface, each name imported when it is asked for (docs/python.md):
 
     run = fedmpi.train("adult", setting="PSG", solver="fast")   # or csv:FILE, or a DataFrame
     run = fedmpi.load("runs/adult-PSG-fedminmax-s0")
-    run.groups, run.history, run.partition, run.plot.risks(), run.model.predict(frame)
+    run.groups, run.history, run.partition, run.plot.risks()
+    run.model.predict(frame), run.evaluate(frame)
     fedmpi.FedMinMaxClassifier().fit(X, y, groups=groups)
 """
 

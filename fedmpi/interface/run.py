@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError
+from fedmpi.interface.tables import table
 from fedmpi.run.record import Record, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedmpi.interface.evaluation import Evaluation
     from fedmpi.interface.plot import Plots
     from fedmpi.scoring.model import Model
 
@@ -63,11 +65,7 @@ class Run:
     @cached_property
     def groups(self) -> pd.DataFrame:
         """A row for each group: rows, test risk, accuracy, weight, and the user's own metrics."""
-        import pandas as pd
-
-        rows = {name: figures_of(group) for name, group in self.result["groups"].items()}
-        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("group")
-        return frame.astype({name: float for name in frame.columns if name[:2] != "n_"})
+        return table(self.result["groups"], "group")
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -97,6 +95,17 @@ class Run:
         from fedmpi.scoring.model import Model
 
         return Model.load(self.folder, architecture=self._architecture)
+
+    def evaluate(
+        self, rows: pd.DataFrame | str | Path, data_dir: str | Path = "data"
+    ) -> Evaluation:
+        """Evaluate the model on rows with a target and groups: a DataFrame, or a file.
+
+        "test" means the run's own test rows, which are prepared in `data_dir`.
+        """
+        from fedmpi.interface.evaluation import evaluate
+
+        return evaluate(self.model, rows, data_dir)
 
     @property
     def plot(self) -> Plots:
@@ -130,21 +139,6 @@ class Run:
     def _repr_html_(self) -> str:
         columns = ["n_train", "n_test", "risk", "accuracy", "weight"]
         return f"<p>{html.escape(repr(self))}</p>{self.groups[columns].to_html(na_rep='')}"
-
-
-def figures_of(group: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a group by column: an interval is two, and the confusion is left out."""
-    columns: dict[str, Any] = {}
-    for name, value in group.items():
-        if name.endswith("_interval"):
-            low, high = value or (None, None)
-            columns |= {
-                name.replace("interval", "low"): low,
-                name.replace("interval", "high"): high,
-            }
-        elif not isinstance(value, dict | list):
-            columns[name] = value
-    return columns | group.get("metrics", {})
 
 
 def named(value: Any) -> Any:

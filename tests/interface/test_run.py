@@ -54,6 +54,7 @@ def test_tables_are_the_files(run):
     assert run.history["risk/b$"].tolist() == [float(row["risk/b$"]) for row in rows]
     assert run.partition.sum(axis=1).to_dict() == run.groups["n_train"].to_dict()
     assert run.partition.columns.tolist() == ["north", "south"]
+    assert "fedmpi-data-" not in json.dumps(run.model.description)  # a folder that is gone
     assert "worst group" in repr(run) and "<table" in run._repr_html_()
 
 
@@ -77,6 +78,53 @@ def test_the_model_gives_the_figures_of_the_run(run, people):
         some = (rows["g"] == name).to_numpy()
         assert np.mean(predicted[some] == rows["y"][some]) == pytest.approx(group["accuracy"])
         assert -np.log(of_truth[some]).mean() == pytest.approx(group["risk"], rel=1e-5)
+
+
+def test_evaluation_on_the_test_rows_gives_the_figures_of_the_run(run, people, tmp_path):
+    rows = people[1::2].assign(other=1)
+    found = run.evaluate(rows)
+    for key in ("n_test", "accuracy"):
+        assert found.groups[key].tolist() == run.groups[key].tolist()
+    np.testing.assert_allclose(found.groups["risk"], run.groups["risk"], rtol=1e-12)
+    assert (found.groups["risk_low"] < found.groups["risk"]).all()
+    assert found.notes == []
+    odd = run.evaluate(rows.assign(g=rows["g"].replace("c", "z")))
+    assert odd.notes == ["15 rows of a group that was not trained on left out"]
+    assert found.rates.index.tolist() == ["a", "b$", "c"]
+    yes = run.model.predict(rows) == "yes"
+    of_a = (rows["g"] == "a").to_numpy()
+    assert found.rates.loc["a", "selection_rate"] == pytest.approx(yes[of_a].mean())
+    assert found.figures["worst_group"] == run.result["worst_group"] and "worst" in repr(found)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    assert run.evaluate(tmp_path / "rows.csv").groups.equals(found.groups)
+
+
+def test_rows_that_cannot_be_evaluated(run, people):
+    with pytest.raises(fedmpi.UserError, match=r"the DataFrame lack 1 of the columns.* 'y'"):
+        run.evaluate(people.drop(columns="y"))
+    with pytest.raises(fedmpi.UserError, match="the DataFrame has no row of a class"):
+        run.evaluate(people.assign(g="d"))
+    with pytest.raises(fedmpi.UserError, match="frame:"):
+        run.evaluate("test")  # which were in memory only
+
+
+def test_cells_of_any_type_are_scored_as_their_text_is(people, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = people.assign(
+        flag=rng.random(len(people)) > 0.5,
+        kind=pd.Categorical(rng.choice(["p", "q"], len(people))),
+        whole=pd.array(rng.integers(0, 5, len(people)), dtype="Int64"),
+        maybe=pd.array(rng.choice([True, False, None], len(people)), dtype="boolean"),
+        level=rng.integers(1, 3, len(people)),
+    )
+    frame.loc[frame.index[:20], "whole"] = pd.NA
+    options = {"target": "flag", "group": ["level", "g"], "model": "logistic", "rounds": 3}
+    run = fedmpi.train(frame, clients=2, **options)
+    frame.to_csv(tmp_path / "text.csv", index=False)
+    text = pd.read_csv(tmp_path / "text.csv", dtype=str)
+    expected = run.model.predict_proba(text)
+    np.testing.assert_allclose(run.model.predict_proba(frame), expected, atol=1e-6)
+    assert run.evaluate(frame).groups["n_test"].equals(run.evaluate(text).groups["n_test"])
 
 
 def test_a_model_of_ones_own_is_named_again_after_loading(people, tmp_path):

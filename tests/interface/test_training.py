@@ -175,13 +175,18 @@ assert not heavy & set(sys.modules), sys.modules.keys() & heavy
 run = fedmpi.load(sys.argv[1])
 run.groups, run.history, run.partition, run.config, run.result, run.notes, repr(run)
 assert not {"mpi4py", "torch"} & set(sys.modules)
+sys.modules["mpi4py"] = None  # as if it were not installed
+import pandas
+rows = pandas.read_csv(sys.argv[2])
+assert set(run.model.predict(rows)) <= {"no", "yes"}
+assert run.evaluate(rows).groups["n_test"].sum() == len(rows) == 124
 assert {"train", "load", "Run", "UserError", "FedMinMaxClassifier"} <= set(dir(fedmpi))
 """
 
 
-def test_to_look_at_a_run_starts_neither_mpi_nor_torch(train, csv):
+def test_to_look_at_a_run_starts_neither_mpi_nor_torch_and_to_score_no_mpi(train, csv):
     run = train("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", *FLAGS)
-    command = [sys.executable, "-c", LIGHT, run.folder]
+    command = [sys.executable, "-c", LIGHT, run.folder, csv]
     subprocess.run(command, env=launcher(), check=True, timeout=limit())
 
 

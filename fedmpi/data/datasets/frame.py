@@ -37,15 +37,20 @@ class Frame(CsvFile):
             write_once(self.test_path, test)
         self.name = f"frame:{digest.hexdigest()[:12]}"
 
-    def _with_test(self, options: DataOptions) -> DataOptions:
-        test = str(self.test_path) if self.test_path else options.test
-        return dataclasses.replace(options, test=test)
-
     def used(self, options: DataOptions) -> dict:
-        return super().used(self._with_test(options))
+        """The part of `options` that decides the rows, without the path of a temporary file."""
+        test = options.test or (TEST_FILE if self.test_path else None)
+        return super().used(dataclasses.replace(options, test=test))
+
+    def key(self, options: DataOptions) -> str:
+        return super().key(self._with_test(options))
 
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         return super().read(data_dir, self._with_test(options), progress)
+
+    def _with_test(self, options: DataOptions) -> DataOptions:
+        test = str(self.test_path) if self.test_path else options.test
+        return dataclasses.replace(options, test=test)
 
 
 def write_once(path: Path, content: bytes) -> None:
