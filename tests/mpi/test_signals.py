@@ -1,5 +1,6 @@
 """Signals that end a process at once; those that stop a job in order are in test_survival."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import pytest
 from jobs import Job, options
 from runs import launcher, limit
+
+from fedmpi.mpi import signals
 
 
 def started(tmp_path, method: str, line: str) -> Job:
@@ -57,3 +60,14 @@ run(main)
 """
     done = subprocess.run([sys.executable, "-c", script], env=launcher(), timeout=limit())
     assert done.returncode == code
+
+
+def test_after_listening_for_a_while_everything_is_as_before():
+    before = [signal.getsignal(signum) for signum in signals.SIGNALS]
+    with pytest.raises(KeyError), signals.listening(speaks=False):
+        signals.wait_for_the_round()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.asked() == signal.SIGTERM
+        raise KeyError
+    assert signals.asked() is None
+    assert [signal.getsignal(signum) for signum in signals.SIGNALS] == before
