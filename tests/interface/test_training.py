@@ -17,8 +17,9 @@ from runs import launcher, limit, write_people
 import fedmpi
 from fedmpi.methods.fedminmax import FedMinMax
 
-SMALL = {"rounds": 3, "model": "logistic", "clients": 4}
-FLAGS = ("--rounds", 3, "--model", "logistic", "--clients", 4)
+QUICK = {"rounds": 3, "model": "logistic", "solver": "paper"}
+SMALL = QUICK | {"clients": 4}
+FLAGS = ("--rounds", 3, "--model", "logistic", "--solver", "paper")
 
 
 @pytest.fixture
@@ -43,7 +44,9 @@ def figures(result: dict) -> dict:
 
 def test_a_frame_is_what_the_file_of_its_cells_is(train, csv, scratch):
     run = fedmpi.train(pd.read_csv(csv), target="y", group="g", **SMALL)
-    command = train("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", *FLAGS)
+    command = train(
+        "--dataset", f"csv:{csv}", "--target", "y", "--group", "g", *FLAGS, "--clients", 4
+    )
     assert figures(run.result) == figures(command.result)
     assert run.config["dataset"].startswith("frame:")
 
@@ -53,9 +56,9 @@ def test_rows_to_test_with_and_owners_may_come_from_frames(train, csv, scratch):
     frame["bank"] = np.where(frame["u"] > 0, "north", "south")
     frame.iloc[::3].to_csv(csv, index=False)
     frame.iloc[1::3].to_csv(scratch / "test.csv", index=False)
-    options = {"target": "y", "group": ["g"], "rounds": 3, "model": "logistic"}
-    run = fedmpi.train(frame.iloc[::3], test=frame.iloc[1::3], client="bank", **options)
-    named = ("--test", scratch / "test.csv", "--client", "bank", *FLAGS[:4])
+    options = {"target": "y", "group": ["g"], "client": "bank"} | QUICK
+    run = fedmpi.train(frame.iloc[::3], test=frame.iloc[1::3], **options)
+    named = ("--test", scratch / "test.csv", "--client", "bank", *FLAGS)
     command = train("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", *named)
     assert figures(run.result) == figures(command.result)
     assert list(run.partition.columns) == ["north", "south"]
@@ -185,7 +188,8 @@ assert {"train", "load", "Run", "UserError", "FedMinMaxClassifier"} <= set(dir(f
 
 
 def test_to_look_at_a_run_starts_neither_mpi_nor_torch_and_to_score_no_mpi(train, csv):
-    run = train("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", *FLAGS)
+    data = ("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--clients", 4)
+    run = train(*data, *FLAGS)
     command = [sys.executable, "-c", LIGHT, run.folder, csv]
     subprocess.run(command, env=launcher(), check=True, timeout=limit())
 
@@ -204,7 +208,8 @@ class Broken(FedMinMax):
         super().client_round(clients, now)
 
 frame = pd.read_csv(sys.argv[1])
-options = dict(target="y", group="g", rounds=3, model="logistic", dtype="float64", clients=4)
+options = dict(target="y", group="g", rounds=3, model="logistic", dtype="float64")
+options |= dict(solver="paper", clients=4)
 run = fedmpi.train(frame, **options)
 if run:
     Path("groups.json").write_text(json.dumps(run.result["groups"]))
