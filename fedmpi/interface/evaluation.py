@@ -28,6 +28,7 @@ class FrameRows:
 
     frame: pd.DataFrame
     name = THE_FRAME
+    separator = ","
     header = b""
     columns = ()
 
