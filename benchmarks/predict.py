@@ -72,9 +72,10 @@ def main() -> None:
     data = Path(args.data_dir)
     with tempfile.TemporaryDirectory() as folder:
         run, table = Path(folder) / "run", Path(folder) / "rows.csv"
-        words = "--dataset adult --rounds 3 --limit-train 2000 --clients 4"
-        words += f" --data-dir {data} --output {run}"
-        subprocess.run([sys.executable, "-m", "fedmpi.train", *words.split()], check=True)
+        words = f"--dataset adult --rounds 3 --limit-train 2000 --clients 4 --output {run}"
+        subprocess.run(
+            [sys.executable, "-m", "fedmpi.train", *words.split(), "--data-dir", data], check=True
+        )
         raw = (data / "raw/adult/adult.data").read_text()
         write_rows(table, raw, args.rows)
         loops, scored = [], []

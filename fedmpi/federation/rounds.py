@@ -20,8 +20,8 @@ from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 
 if TYPE_CHECKING:
-    from fedmpi.federation.evaluation import Scores
     from fedmpi.federation.server import Server
+    from fedmpi.scoring.scores import Scores
 
 
 @dataclass

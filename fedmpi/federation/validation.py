@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from fedmpi.federation.evaluation import Scores
+    from fedmpi.scoring.scores import Scores
 
 
 class Best:
