@@ -10,8 +10,8 @@ from pathlib import Path
 import fedmpi
 
 LAYERS = (
-    *("errors", "plugins", "mpi", "data models", "methods", "run", "scoring"),
-    *("federation", "commands"),
+    *("errors", "intervals", "plugins", "mpi", "data models", "methods"),
+    *("run", "scoring", "federation", "commands"),
 )
 """What shares a layer, as `data` and `models` do, must do without each other."""
 COMMANDS = (
