@@ -19,6 +19,15 @@ The normal interval of a mean is too narrow there, so it is a hint of the spread
 """
 
 
+def simultaneous(groups: int) -> float:
+    """Standard errors on each side of intervals that hold for all groups at once (Bonferroni).
+
+    So they hold for whichever group is the worst: the largest risk is between the largest of the
+    low ends and the largest of the high ends.
+    """
+    return NormalDist().inv_cdf(1 - 0.025 / groups)
+
+
 def standard_error(total: ArrayLike, squares: ArrayLike, rows: ArrayLike) -> np.ndarray:
     """Standard error of the mean loss, from the sums of losses and of squared losses.
 
@@ -31,25 +40,32 @@ def standard_error(total: ArrayLike, squares: ArrayLike, rows: ArrayLike) -> np.
     return np.where(rows > 1, error, np.nan)
 
 
-def risk_interval(total: ArrayLike, squares: ArrayLike, rows: ArrayLike) -> np.ndarray:
+def risk_interval(
+    total: ArrayLike, squares: ArrayLike, rows: ArrayLike, z: float = Z
+) -> np.ndarray:
     """Normal intervals of the mean loss, ... × (low, high); low is not below 0, as no loss is."""
     total, rows = np.asarray(total, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = total / rows
-    reach = Z * standard_error(total, squares, rows)
+    reach = z * standard_error(total, squares, rows)
     return np.stack([np.maximum(mean - reach, 0.0), mean + reach], axis=-1)
 
 
-def wilson(hits: ArrayLike, rows: ArrayLike) -> np.ndarray:
+def wilson(hits: ArrayLike, rows: ArrayLike, z: float = Z) -> np.ndarray:
     """Wilson's intervals of the rate hits/rows, ... × (low, high); NaN without rows.
 
     Unlike the normal interval it stays within 0 and 1, and has a width where all rows are hits.
     """
     hits, rows = np.asarray(hits, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate, shrink = hits / rows, 1 + Z * Z / rows
-        centre = (rate + Z * Z / (2 * rows)) / shrink
-        reach = Z * np.sqrt(rate * (1 - rate) / rows + (Z / (2 * rows)) ** 2) / shrink
+        rate, shrink = hits / rows, 1 + z * z / rows
+        centre = (rate + z * z / (2 * rows)) / shrink
+        reach = z * np.sqrt(rate * (1 - rate) / rows + (z / (2 * rows)) ** 2) / shrink
     low = np.where(hits == 0, 0.0, centre - reach)  # exact there, but for rounding
     high = np.where(hits == rows, 1.0, centre + reach)
     return np.where(rows[..., None] > 0, np.stack([low, high], axis=-1), np.nan)
+
+
+def pair(interval: np.ndarray) -> list[float] | None:
+    """Return (low, high) as JSON has them: a list, or None where there is no interval."""
+    return None if np.isnan(interval).any() else interval.tolist()

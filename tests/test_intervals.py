@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedmpi.intervals import risk_interval, standard_error, wilson
+from fedmpi.intervals import pair, risk_interval, simultaneous, standard_error, wilson
 
 
 @pytest.mark.parametrize("rows", [2, 7, 1000])
@@ -36,3 +36,22 @@ def test_a_rates_interval_is_wilsons(hits, rows):
 
 def test_no_rate_of_no_rows():
     assert np.isnan(wilson([0], [0])).all()
+
+
+def test_the_worst_of_many_groups_is_within_the_intervals_that_hold_for_all():
+    """The group that looks worst by chance is outside of an interval of its own too often."""
+    groups, rows, draws = 10, 100, 2000
+    losses = np.random.default_rng(0).exponential(size=(draws, groups, rows))
+    sums = losses.sum(2), (losses**2).sum(2), rows
+
+    def covered(ends: np.ndarray) -> float:
+        return float(np.mean((ends[:, 0] <= 1) & (ends[:, 1] >= 1)))
+
+    worst = losses.sum(2).argmax(axis=1)
+    assert covered(risk_interval(*sums)[np.arange(draws), worst]) < 0.9
+    assert covered(risk_interval(*sums, simultaneous(groups)).max(axis=1)) > 0.95
+    assert simultaneous(1) == pytest.approx(stats.norm.ppf(0.975))
+
+
+def test_what_is_no_interval_is_null_in_json():
+    assert pair(wilson(0, 0)) is None and pair(wilson(1, 1))[1] == 1.0

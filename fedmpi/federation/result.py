@@ -8,6 +8,7 @@ import numpy as np
 
 from fedmpi.data.partition import Partition
 from fedmpi.federation.metrics import Metric, figures
+from fedmpi.intervals import pair, risk_interval, simultaneous, wilson
 from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
 from fedmpi.scoring.scores import Scores
@@ -32,8 +33,10 @@ def result_of(
     risk, and no part in worst, best and average.
     """
     tested = scores.rows > 0
+    z = simultaneous(int(tested.sum()))  # of the worst group, which the same rows have chosen
     risk, accuracy = scores.risk[tested], scores.accuracy[tested]
     names = np.array(partition.groups)[tested]
+    losses = scores.losses, scores.squares, scores.rows
     result = {
         "method": config.method,
         "dataset": config.dataset,
@@ -44,10 +47,15 @@ def result_of(
         "model": "last" if method.average == "last" else "averaged",
         "groups": _groups(method, partition, scores, last, metrics),
         "worst_group": str(names[np.argmax(risk)]),
+        "best_group": str(names[np.argmin(risk)]),
         "worst_risk": float(risk.max()),
+        "worst_risk_interval": pair(risk_interval(*losses, z)[tested].max(axis=0)),
         "best_risk": float(risk.min()),
         "average_risk": float(risk.mean()),
+        "worst_accuracy_group": str(names[np.argmin(accuracy)]),
+        "best_accuracy_group": str(names[np.argmax(accuracy)]),
         "worst_accuracy": float(accuracy.min()),
+        "worst_accuracy_interval": pair(wilson(scores.right, scores.rows, z)[tested].min(axis=0)),
         "best_accuracy": float(accuracy.max()),
         "average_accuracy": float(accuracy.mean()),
         "fairness": fairness,
@@ -67,13 +75,17 @@ def _groups(
     metrics: Sequence[Metric],
 ) -> dict:
     weights = method.group_weights()
+    risk_intervals = risk_interval(scores.losses, scores.squares, scores.rows)
+    accuracy_intervals = wilson(scores.right, scores.rows)
     return {
         name: {
             "n_train": int(partition.group_sizes[a]),
             "n_test": int(scores.rows[a]),
             "risk": float(scores.risk[a]),
             "risk_error": float(scores.risk_error[a]),
+            "risk_interval": pair(risk_intervals[a]),
             "accuracy": float(scores.accuracy[a]),
+            "accuracy_interval": pair(accuracy_intervals[a]),
             "weight": float(weights[a]) if weights is not None else None,
             "risk_last": float(last.risk[a]),
             "accuracy_last": float(last.accuracy[a]),

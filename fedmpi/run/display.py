@@ -9,9 +9,11 @@ import time
 import numpy as np
 
 from fedmpi.errors import UserError
+from fedmpi.intervals import FEW
 from fedmpi.mpi.launcher import at_terminal
 
 LINE_EVERY = 10.0
+BETWEEN = "95% between"
 
 
 def say(text: str = "") -> None:
@@ -38,26 +40,82 @@ def facts(pairs: dict[str, object]) -> str:
 
 def result_table(result: dict) -> str:
     """Return the table that a run ends with: a line a group, then worst, best and average."""
-    groups = result["groups"]
-    width = max(len("average"), *map(len, groups))
+    groups, rows = result["groups"], _summary(result)
+    width = max(*map(len, groups), *(len(name) - 2 * 12 for name, _ in rows))
     metrics = list(next(iter(groups.values())).get("metrics", {}))
-    head = ("train rows", "test rows", "test risk", "accuracy", "weight", *metrics)
-    lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in head)])]
+    head = ("train rows", "test rows", "test risk", BETWEEN, "accuracy", BETWEEN, "weight")
+    lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in (*head, *metrics))])]
     for name, g in groups.items():
-        numbers = [f"{g['n_train']:>10,}", f"{g['n_test']:>10,}"]
-        numbers += [_number(g[key]) for key in ("risk", "accuracy", "weight")]
+        numbers = [
+            f"{g['n_train']:>10,}",
+            f"{g['n_test']:>10,}",
+            *_figures(g),
+            _number(g["weight"]),
+        ]
         numbers += [f"{_number(g['metrics'][key]):>{len(key)}}" for key in metrics]
         lines.append("  ".join([f"{name:<{width}}", *numbers]))
     lines.append("-" * len(lines[0]))
-    for name in ("worst", "best", "average"):
-        numbers = [" " * 10, " " * 10, _number(result[f"{name}_risk"])]
-        numbers += [_number(result[f"{name}_accuracy"])]
-        lines.append("  ".join([f"{name:<{width}}", *numbers]))
-    return "\n".join(lines)
+    for name, numbers in rows:
+        lines.append("  ".join([f"{name:<{width + 2 * 12}}", *numbers]).rstrip())
+    if len(groups) > 1 and result.get("worst_risk_interval"):
+        lines.append("the intervals of worst hold for all groups at once")
+    return "\n".join([*lines, *_few(groups)])
+
+
+def extreme(groups: dict[str, dict], kind: str, of: str) -> str:
+    """Name of the `kind` ("worst" or "best") group by risk or accuracy; "" if no group has any."""
+    known = {name: g[of] for name, g in groups.items() if _is_known(g[of])}
+    pick = max if (kind == "worst") == (of == "risk") else min
+    return pick(known, key=lambda name: known[name], default="")
+
+
+def _summary(result: dict) -> list[tuple[str, list[str]]]:
+    """Lines below the groups, a name and figures each: one line where both are of one group."""
+    lines = []
+    for kind in ("worst", "best"):
+        of = {what: extreme(result["groups"], kind, what) for what in ("risk", "accuracy")}
+        figures = {what: result[f"{kind}_{what}"] for what in of}
+        figures |= {f"{what}_interval": result.get(f"{kind}_{what}_interval") for what in of}
+        if of["risk"] == of["accuracy"]:
+            lines.append((f"{kind}: {of['risk']}", _figures(figures)))
+            continue
+        risk, accuracy = _figures(figures)[:2], _figures(figures)[2:]
+        lines.append((f"{kind} risk: {of['risk']}", risk))
+        blank = [" " * len(number) for number in risk]
+        lines.append((f"{kind} accuracy: {of['accuracy']}", [*blank, *accuracy]))
+    means = {what: result[f"average_{what}"] for what in ("risk", "accuracy")}
+    return [*lines, ("average", _figures(means))]
+
+
+def _figures(g: dict) -> list[str]:
+    """Risk and accuracy, each with its interval."""
+    cells = []
+    for what in ("risk", "accuracy"):
+        ends = g.get(f"{what}_interval")
+        between = "-".join(f"{x:.3f}" for x in ends or ())
+        cells += [_number(g[what]), f"{between:>{len(BETWEEN)}}"]
+    return cells
+
+
+def _few(groups: dict[str, dict]) -> list[str]:
+    """Notes where the worst group's figure rests on few test rows."""
+    named: dict[str, list[str]] = {}
+    for what in ("risk", "accuracy"):
+        name = extreme(groups, "worst", what)
+        if name and groups[name]["n_test"] < FEW:
+            named.setdefault(name, []).append(what)
+    return [
+        f"note: worst {' and '.join(of)} of few test rows: {groups[name]['n_test']}, of {name}"
+        for name, of in named.items()
+    ]
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None and value == value
 
 
 def _number(value: float | None) -> str:
-    return f"{value:>10.4f}" if value is not None else f"{'-':>10}"
+    return f"{value:>10.4f}" if value is not None and value == value else f"{'-':>10}"
 
 
 class Progress:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedmpi.intervals import pair, wilson
+
 if TYPE_CHECKING:
     from fedmpi.data.dataset import Dataset
     from fedmpi.data.options import DataOptions
@@ -70,12 +72,14 @@ def rates(counts: dict[str, np.ndarray]) -> dict:
 def _rates_of(table: np.ndarray) -> dict:
     (_, false_yes), (false_no, true_yes) = table = np.asarray(table)
     no, yes = table.sum(axis=1)
-    return {
-        "n_test": int(no + yes),
-        "selection_rate": _share(false_yes + true_yes, no + yes),
-        "true_positive_rate": _share(true_yes, false_no + true_yes),
-        "false_positive_rate": _share(false_yes, no),
+    counts = {
+        "selection_rate": (false_yes + true_yes, no + yes),
+        "true_positive_rate": (true_yes, false_no + true_yes),
+        "false_positive_rate": (false_yes, no),
     }
+    rates = {name: _share(*of) for name, of in counts.items()}
+    intervals = {name: pair(wilson(*of)) for name, of in counts.items()}
+    return {"n_test": int(no + yes), **rates, "intervals": intervals}
 
 
 def _share(part: int, whole: int) -> float:

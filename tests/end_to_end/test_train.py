@@ -41,10 +41,12 @@ def test_what_the_user_sees_and_what_a_run_leaves(mpirun, options, tmp_path):
     }
     assert re.search(r"setting +PSG\n", done.stdout) and "8 clients" in done.stdout
     assert "round 5/5" in done.stdout
-    table = [line.split() for line in done.stdout.splitlines()[-10:-1]]
-    assert table[0][0] == "group" and table[0][-2:] == ["accuracy", "weight"]
-    assert [row[0] for row in table[1:5]] == ["a", "b", "c", "d"]
-    assert [row[0] for row in table[6:]] == ["worst", "best", "average"]
+    lines = done.stdout.splitlines()
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("group ")) :]
+    assert [line.split()[0] for line in table[1:5]] == ["a", "b", "c", "d"]
+    told = "".join(table[6:])
+    assert told.index("worst") < told.index("best") < told.index("average")
+    assert "of few test rows" in told
 
     assert run.config["layout"]["ranks"] == 3
     assert sum(run.config["layout"]["clients_per_rank"]) == 8
@@ -63,6 +65,9 @@ def test_what_the_user_sees_and_what_a_run_leaves(mpirun, options, tmp_path):
         confusion = np.array(g["confusion"])
         assert confusion.sum() == g["n_test"]
         assert g["accuracy"] == pytest.approx(np.trace(confusion) / confusion.sum())
+        for what in ("risk", "accuracy"):
+            low, high = g[f"{what}_interval"]
+            assert low < g[what] < high
     with np.load(run.folder / "partition.npz") as partition:
         assert partition["P_A"].shape == (4, 8)
         assert partition["P_A"].sum(axis=0) == pytest.approx(np.ones(8))
