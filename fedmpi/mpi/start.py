@@ -26,13 +26,16 @@ may quote these rows."""
 def start() -> Ranks:
     """Return all ranks of the launch, once this process is ready for a command of fedmpi's.
 
-    It is ready when the launcher is known to fit the library, signals are listened to, and
-    OMP_NUM_THREADS is set: numpy and torch, which are imported after this, read it once.
+    It is ready when the launcher is known to fit the library, signals are listened to, and the
+    settings of OpenMP are made: numpy and torch, which are imported after this, read them once.
     """
     world = Ranks(MPI.COMM_WORLD, stall_timeout=math.inf)
     refuse_mismatch(world)
     signals.listen(speaks=world.is_server)
     os.environ.setdefault("OMP_NUM_THREADS", str(world.threads))
+    # Threads that wait for each other by spinning take the core from the one that they wait for,
+    # if anything else runs on this node: measured in docs/sharp-bits.md.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     return world
 
 
