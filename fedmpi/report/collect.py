@@ -1,11 +1,11 @@
 """Finished runs as plain data, which the page and the figures for papers both draw.
 
     title, version, grid
-    partitions: [{groups, clients, counts, sizes}]   each once, however many runs share it
+    partitions: [{groups, clients, names, counts, sizes}]   each once, however many runs share it
     sections:   one for each dataset, and for each grid of fedmpi.reproduce
-        groups, priors, settings, methods, notes, claims, optima, passes
+        data, groups, priors, settings, methods, notes, claims, optima, passes
         cells:  a method in a setting, over its seeds:
-                {run, setting, method, seeds, stats, groups, worst_groups, h, trend}
+                {run, setting, method, seeds, stats, groups, worst_groups, intervals, h, trend}
         runs:   {name, path, method, setting, seed, facts, stats, groups, history, partition, ...}
 
 A mean with its deviation is a pair [mean, std]; std is None where there is one seed. What is not
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 
 import fedmpi
+from fedmpi import data as datasets
+from fedmpi.data.partition import OWNED
 from fedmpi.errors import UserError
 from fedmpi.report.hypothesis import GRID, learned, optima
 from fedmpi.reproduce.claims import QUICK
@@ -55,8 +57,16 @@ POINTS = 400
 TREND = 200
 """A curve over the passes, which is drawn for every method, has this many points."""
 
+SETTING = {
+    "ESG": "every client has the same share of every group",
+    "PSG": "each half of the clients has one half of the groups",
+    "SSG": "every client has one group",
+    OWNED: "the data say who holds which row",
+}
+"""Settings in words."""
 STATS = tuple((what, which) for what in ("risk", "accuracy") for which in SUMMARY)
 GROUP = ("n_train", "n_test", *OF_GROUP, "risk_last", "accuracy_last")
+INTERVALS = ("risk", "accuracy")
 
 
 def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
@@ -68,10 +78,7 @@ def collect(records: Sequence[Record], folders: Iterable[Path]) -> dict:
         by_section[dataset_order(dataset), groups, _grid(record)].append(record)
     partitions = _Partitions()
     sections = [_section(by_section[key], partitions) for key in sorted(by_section)]
-    titles = Counter(section["title"] for section in sections)
-    for section, (_, _, grid) in zip(sections, sorted(by_section), strict=True):
-        if titles[section["title"]] > 1 and grid:
-            section["title"] += f" ({Path(grid).name})"
+    _tell_apart(sections, [grid for _, _, grid in sorted(by_section)])
     lost = _add_claims(sections, folders)
     return {
         "title": _title(sections, records),
@@ -94,6 +101,31 @@ def _grid(record: Record) -> str:
         if any((folder / name).is_file() for name in ("claims.json", NAME)):
             return str(folder)
     return ""
+
+
+def _tell_apart(sections: list[dict], grids: list[str]) -> None:
+    """Add to titles that are the same what tells them apart, and nothing more.
+
+    That is the folder of the file, the columns of the groups, the folder of the grid, a number.
+    """
+    names = [s["dataset"] for s in sections]
+    files = [Path(name[4:]) if name.startswith("csv:") else None for name in names]
+    near = [file.parent.name if file else "" for file in files]
+    far = [str(file.parent) if file else "" for file in files]
+    columns = [dict(s["data"]).get("groups by", "") for s in sections]
+    of_grids = [Path(grid).name if grid else "" for grid in grids]
+    numbers = [str(i + 1) for i in range(len(sections))]
+    added: list[list[str]] = [[] for _ in sections]
+    for kind in (near, far, columns, of_grids, numbers):
+        same: dict[tuple, list[int]] = defaultdict(list)
+        for i, section in enumerate(sections):
+            same[(section["title"], *added[i])].append(i)
+        for some in same.values():
+            if len({kind[i] for i in some}) > 1:
+                for i in some:
+                    added[i] += [kind[i]] if kind[i] else []
+    for section, words in zip(sections, added, strict=True):
+        section["title"] += f" ({', '.join(words)})" if words else ""
 
 
 def _title(sections: list[dict], records: Sequence[Record]) -> str:
@@ -138,6 +170,8 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
     if len(losses) > 1:
         notes.append(f"Risks of different losses ({', '.join(losses)}) cannot be compared.")
     runs = [_run(r, numbers[label], partitions) for r, label in zip(records, labels, strict=True)]
+    for run in runs:  # what stands above the figures already is not said again
+        run["notes"] = [note for note in run["notes"] if f"{note}." not in notes]
     known = [run for run in runs if run["setting"]]
     settings = sorted({run["setting"] for run in known}, key=setting_order) or [""]
     groups = list(records[0].result["groups"])
@@ -146,6 +180,7 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
     section = {
         "dataset": dataset,
         "title": dataset_title(dataset),
+        "data": _data(records),
         "loss": losses[0] if len(losses) == 1 else None,
         "groups": groups,
         "priors": [short(priors[name]) for name in groups] if priors else None,
@@ -161,6 +196,31 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
     if isinstance(records[0], KeptRecord):
         notes.append(_from_file(section, records[0].folder.parent.parent / NAME))
     return section
+
+
+def _data(records: list[Record]) -> list[list[str]]:
+    """What the rows are, as [name, value]: where from, target, groups, counts, who holds them."""
+    config, dataset = records[0].config, records[0].result["dataset"]
+    known = datasets.find(dataset) if dataset in datasets.FILES else None
+    columns = config.get("group")
+    rows: list[tuple[str, Any]] = [
+        ("data", known.summary if known else dataset),
+        ("target", config.get("target")),
+        ("groups by", " × ".join(map(str, columns)) if isinstance(columns, list) else None),
+    ]
+    for title, key in (("training rows", "n_train"), ("test rows", "n_test")):
+        counts = {_total(record.result["groups"], key) for record in records} - {None}
+        if counts:
+            least, most = min(counts), max(counts)  # type: ignore[type-var]
+            rows.append((title, f"{least:,}" if least == most else f"{least:,} to {most:,}"))
+    settings = sorted({run_of(record.config).setting for record in records}, key=setting_order)
+    rows += [(setting, SETTING.get(setting)) for setting in settings]
+    return [[name, str(value)] for name, value in rows if value]
+
+
+def _total(groups: dict, key: str) -> int | None:
+    numbers = [number(group.get(key)) for group in groups.values()]
+    return None if None in numbers else int(sum(numbers))  # type: ignore[arg-type]
 
 
 def _from_file(section: dict, path: Path) -> str:
@@ -233,7 +293,9 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
     """
     result, config, notes = record.result, record.config, []
     groups = [
-        {"name": name} | {key: number(group.get(key)) for key in GROUP}
+        {"name": name}
+        | {key: number(group.get(key)) for key in GROUP}
+        | {f"{key}_interval": _interval(group, key) for key in INTERVALS}
         for name, group in result["groups"].items()
     ]
     history = partition = None
@@ -272,6 +334,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "facts": _facts(config, result),
         "stats": {key: number(value) for key, value in stats.items()},
         "worst_group": result.get("worst_group"),
+        "intervals": {f"worst_{key}": _interval(result, f"worst_{key}") for key in INTERVALS},
         "reported": result.get("model"),
         "groups": groups,
         "history": history,
@@ -281,6 +344,13 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "fairness": _fairness(result.get("fairness")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
     }
+
+
+def _interval(values: dict, key: str) -> list[float] | None:
+    """The 95% interval of a figure, as [low, high]; None in the results of before."""
+    ends = values.get(f"{key}_interval")
+    known = isinstance(ends, list) and len(ends) == 2 and None not in map(number, ends)
+    return ends if known else None
 
 
 def _facts(config: dict, result: dict) -> list[list[str]]:
@@ -344,6 +414,7 @@ class _Partitions:
         found = {
             "groups": [str(name) for name in arrays["groups"]],
             "clients": record.clients if isinstance(record, KeptRecord) else counts.shape[1],
+            "names": [str(name) for name in arrays.get("clients", ())][:CLIENTS],
             "counts": counts[:, :CLIENTS].tolist(),
             "sizes": counts[:, :CLIENTS].sum(axis=0).tolist(),
         }
@@ -416,9 +487,18 @@ def _cell(runs: list[dict], records: list[Record], passes: np.ndarray) -> dict:
             kind: [_pair(means.get((kind, group["name"]))) for group in runs[0]["groups"]]
             for kind in OF_GROUP
         },
+        "intervals": _intervals(runs),
         "h": [short(value) for value in np.mean(h, axis=0)] if h else None,
         "trend": _trend(runs, passes),
     }
+
+
+def _intervals(runs: list[dict]) -> dict | None:
+    """Intervals of one run's groups and of its worst figures; None of several, which have means."""
+    if len(runs) > 1:
+        return None
+    of_groups = {key: [g[f"{key}_interval"] for g in runs[0]["groups"]] for key in INTERVALS}
+    return runs[0]["intervals"] | of_groups
 
 
 def _pair(mean: Mean | None) -> list[float | None] | None:
@@ -433,8 +513,21 @@ def _fairness(tree: Any) -> list[dict] | None:
     """
     tables: list[dict] = []
     if isinstance(tree, dict):
-        _tables(tree, (), tables)
+        _tables(_with_intervals(tree), (), tables)
     return tables or None
+
+
+def _with_intervals(tree: dict) -> dict:
+    """`tree` with each entry of a branch's "intervals" as text after the figure that it is of."""
+    told: dict = {}
+    ends = found if isinstance(found := tree.get("intervals"), dict) else {}
+    for name, value in tree.items():
+        if name == "intervals" and ends:
+            continue
+        told[name] = _with_intervals(value) if isinstance(value, dict) else value
+        if isinstance(between := ends.get(name), list):
+            told[f"{name}, 95% interval"] = "–".join(f"{x:.3f}" for x in between)
+    return told
 
 
 def _tables(tree: dict, path: tuple[str, ...], tables: list[dict]) -> None:

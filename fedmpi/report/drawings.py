@@ -42,6 +42,8 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fedmpi",
     "savefig.dpi": 300,
 }
+MOST_NAMES = 30
+"""Clients of whom the heat map has the names; of more it has some numbers."""
 Save = Callable[[Any], Any]
 
 
@@ -147,11 +149,11 @@ def _bars(section: dict, what: str) -> Any:
             ax.barh(
                 [c["method"] + (i - 1) * 0.27 for c in cells],
                 [mean for mean, _ in pairs],
-                xerr=[np.nan if std is None else std for _, std in pairs],
+                xerr=(errors := _errors(pairs, [_interval(c, f"{which}_{what}") for c in cells])),
                 height=0.25,
                 color=colour,
                 hatch=hatch,
-                error_kw={"elinewidth": 0.8, "capsize": 1.5 if any(s for _, s in pairs) else 0},
+                error_kw={"elinewidth": 0.8, "capsize": 1.5 if np.any(errors > 0) else 0},
                 label=which,
             )
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
@@ -188,7 +190,8 @@ def _groups(section: dict, key: str, unit: str) -> Any:
             shown[label] = ax.errorbar(
                 [p[0] for _, p in points],
                 [a + offset for a, _ in points],
-                xerr=[np.nan if p[1] is None else p[1] for _, p in points],
+                xerr=_errors([p for _, p in points], [_interval(cell, key, a) for a, _ in points]),
+                clip_on=False,  # a marker at an end of the axis is seen whole
                 fmt=_marker(m),
                 color=COLOURS[m % len(COLOURS)],
                 markersize=4,
@@ -196,11 +199,28 @@ def _groups(section: dict, key: str, unit: str) -> Any:
             )
         ax.set_title(setting or "one client", loc="left", fontweight="bold", fontsize=8)
         ax.set_xlabel(unit)
-    axes[0].set_xlim(left=-0.03 * axes[0].get_xlim()[1])  # a marker at 0 is seen whole
+    if key == "weight":  # a share; risks would lie on each other if their axis began at 0
+        axes[0].set_xlim(left=-0.03 * axes[0].get_xlim()[1])
     axes[0].set_yticks(range(len(groups)), [plain(name) for name in groups])
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
     figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=4)
     return figure
+
+
+def _interval(cell: dict, key: str, a: int | None = None) -> list[float] | None:
+    """95% interval of a figure of one run, or of its group `a`; None where there is none."""
+    found = (cell["intervals"] or {}).get(key)
+    return found if a is None or found is None else found[a]
+
+
+def _errors(pairs: list[list], intervals: list[list[float] | None]) -> np.ndarray:
+    """Lengths of error bars, 2 × points: the deviation over the seeds, or one run's interval."""
+    lengths = []
+    for (mean, std), ends in zip(pairs, intervals, strict=True):
+        low, high = ends if ends and std is None else (mean - (std or 0), mean + (std or 0))
+        known = std is not None or ends
+        lengths.append((max(0, mean - low), max(0, high - mean)) if known else (np.nan, np.nan))
+    return np.array(lengths, dtype=float).reshape(-1, 2).T
 
 
 def _marker(i: int) -> str:
@@ -219,6 +239,7 @@ def add_curve(ax: Any, x: list, y: list, i: int, label: str) -> None:
         markevery=(every * (i % 5) // 5, every),
         markersize=4,
         linewidth=1.3,
+        clip_on=False,  # a marker at the edge is seen whole
         label=plain(label),
     )
 
@@ -282,6 +303,14 @@ def _partition(partition: dict) -> Any:
     image = ax.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     ax.grid(visible=False)
     ax.set_yticks(range(len(partition["groups"])), [plain(name) for name in partition["groups"]])
+    names = partition["names"]
+    if names and len(names) <= MOST_NAMES:
+        long = len(names) * max(map(len, names)) > 50
+        ax.set_xticks(range(len(names)), [plain(name) for name in names], rotation=90 * long)
+    else:
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set_xlim(-0.5, len(sizes) - 0.5)
+        ax.set_xticks([k for k in ax.get_xticks() if 0 <= k < len(sizes)])
     ax.set_xlabel("client")
     figure.colorbar(image, ax=ax, label="share $P_A$")
     return figure

@@ -37,6 +37,7 @@
   // Three decimals for shares and risks; more where that would leave nothing to see.
   const three = (x) => (x != null && x !== 0 && Math.abs(x) < 0.001 ? x.toPrecision(2) : fixed(x, 3));
   const pair = (p, f = three) => (p == null ? "–" : p[1] == null ? f(p[0]) : `${f(p[0])} ± ${f(p[1])}`);
+  const between = (ends) => (ends ? `${three(ends[0])}–${three(ends[1])}` : "–");
   function seconds(s) {
     if (s == null) return "–";
     if (s < 1) return `${(1000 * s).toPrecision(s < 0.1 ? 2 : 3)} ms`;
@@ -250,19 +251,32 @@
 
   function lead(section, cells, what) {
     const key = `worst_${what}`;
-    const known = cells.filter((c) => c && c.stats[key]);
+    // Fewer clients are another, easier problem: only runs of one number of clients are compared.
+    const counts = [...new Set(section.cells.map((c) => c.run[0]).filter(Boolean))];
+    const clients = counts.includes(40) ? 40 : Math.max(...counts);
+    const known = cells.filter((c) => c && c.stats[key] && (counts.length < 2 || [0, clients].includes(c.run[0])));
     if (known.length < 2) return "";
     // The baseline that holds all rows is no competitor of the federated methods.
     const others = known.filter((c) => section.methods[c.method].name !== "centralized");
     const sign = what === "risk" ? 1 : -1;
     const best = (others.length ? others : known).reduce((a, b) => (sign * b.stats[key][0] < sign * a.stats[key][0] ? b : a));
     const rank = what === "risk" ? "lowest" : "highest";
-    return `${rank} worst-group ${what}: ${section.methods[best.method].label}, ${three(best.stats[key][0])}`;
+    const among = counts.length > 1 ? `with ${whole(clients)} clients, ` : "";
+    return `${among}${rank} worst-group ${what}: ${section.methods[best.method].label}, ${three(best.stats[key][0])}`;
+  }
+
+  // What an error bar reaches to, as [low, high]: over the seeds, or of one run's test rows.
+  const reach = (p, interval) => (p[1] != null ? [p[0] - p[1], p[0] + p[1]] : interval);
+  function spreadText(section, seeds, of = "") {
+    const some = section.cells.some((c) => c.intervals && c.intervals.risk.some(Boolean));
+    const rows = some ? `95% interval by the test rows${of}` : "";
+    if (seeds < 2) return rows ? `Error bars: ${rows}.` : "One seed each, so no error bars.";
+    return `Error bars: standard deviation over the seeds${rows && section.cells.some((c) => c.seeds.length < 2) ? `; for one seed, ${rows}` : ""}.`;
   }
 
   function bars(section, parent, what, hidden, all) {
     const seeds = Math.max(...section.cells.map((c) => c.seeds.length));
-    const spread = seeds > 1 ? "Error bars: standard deviation over the seeds." : "One seed each, so no error bars.";
+    const spread = spreadText(section, seeds, ", of the worst group");
     const unit = what === "risk" ? `test risk${section.loss ? ` (${lossName(section.loss)})` : ""}` : "test accuracy";
     const fig = figure(parent, {
       kind: `bars-${what}`,
@@ -270,7 +284,8 @@
       caption: `${what === "risk" ? "Lower is better." : "Higher is better."} ${spread}`,
     });
     let own = false;
-    const top = (cells) => Math.max(0.01, ...cells.flatMap((c) => (c ? BARS.map((b) => c.stats[`${b.key}_${what}`]) : [])).map((p) => (p ? p[0] + (p[1] || 0) : 0)));
+    const endsOf = (c, key) => reach(c.stats[key], c.intervals?.[key]);
+    const top = (cells) => Math.max(0.01, ...cells.flatMap((c) => (c ? BARS.map((b) => `${b.key}_${what}`).filter((key) => c.stats[key]).map((key) => endsOf(c, key)?.[1] ?? c.stats[key][0]) : [])));
     const everywhere = top(section.settings.flatMap((s) => cellsOf(section, s)));
     if (what === "risk" && section.settings.length > 1) {
       const button = make(fig.tools, "button", { type: "button", "aria-pressed": "false" }, "Scale each setting");
@@ -304,13 +319,15 @@
             if (!p) return;
             const y = y0 + i * (thick + 1.5);
             const bar = make(svg, "rect", { class: "bar", "data-bar": b.key, "data-method": names[m], "data-value": p[0], x: left, y, width: Math.max(0.5, x(p[0]) - left), height: thick, fill: fills.get(b.key), style: b.pattern === "solid" ? `fill:${b.colour}` : null });
-            if (p[1] != null) {
-              const lo = x(Math.max(0, p[0] - p[1])), hi = x(Math.min(high, p[0] + p[1])), yc = y + thick / 2;
+            const ends = endsOf(cell, `${b.key}_${what}`);
+            if (ends) {
+              const lo = x(Math.max(0, ends[0])), hi = x(Math.min(high, ends[1])), yc = y + thick / 2;
               make(svg, "path", { class: "error", d: `M${lo} ${yc}H${hi}M${lo} ${yc - 3}v6M${hi} ${yc - 3}v6` });
             }
-            make(svg, "text", { class: "value", x: x(Math.min(high, p[0] + (p[1] || 0))) + 4, y: y + thick - 1 }, three(p[0]));
+            make(svg, "text", { class: "value", x: x(Math.min(high, ends?.[1] ?? p[0])) + 4, y: y + thick - 1 }, three(p[0]));
             hover(bar, `${names[m]}, ${settingName(cell.setting)}`, () => [
               [`${b.label}, ${what}`, pair(p, (v) => fixed(v, 4))],
+              ...(p[1] == null && ends ? [["95% interval", between(ends)]] : []),
               ...(b.key === "worst" && what === "risk" && cell.worst_groups.length ? [["which is", cell.worst_groups.join(" / ")]] : []),
               ["seeds", cell.seeds.join(", ")],
             ]);
@@ -334,20 +351,25 @@
     // The legend's numbers count the methods that have this value; the set holds numbers of methods.
     const shadow = { has: (i) => hidden.has(items[i].i), add: (i) => hidden.add(items[i].i), delete: (i) => hidden.delete(items[i].i) };
     fig.card.insertBefore(legend(fig.card, items, shadow, all, "methods"), fig.panels);
-    const values = section.cells.flatMap((c) => c.groups[key]).filter(Boolean).map((p) => p[0] + (p[1] || 0));
-    const high = key === "risk" ? Math.max(...values) * 1.02 : Math.min(1, Math.max(...values, ...(priors || [])) * 1.02);
+    const endsOf = (c, a) => reach(c.groups[key][a], c.intervals?.[key]?.[a]);
+    const values = section.cells.flatMap((c) => c.groups[key].flatMap((p, a) => (p ? [p[0], ...(endsOf(c, a) || [])] : []))).concat(priors || []);
+    // Points need no zero to stand on, and would lie on each other. Weights are shares of one.
+    const most = Math.max(...values), least = key === "risk" ? Math.min(...values) : 0;
+    const pad = 0.05 * (most - least || most || 1);
+    const low = key === "risk" ? Math.max(0, least - pad) : 0, high = key === "risk" ? most + pad : Math.min(1, most + pad);
     for (const setting of settings) {
       const cells = cellsOf(section, setting).filter((c) => c && c.groups[key].some(Boolean));
       fig.panel(section.settings.length > 1 || setting ? settingName(setting) : "", null, `${unit} by group, ${settingName(setting)}`, (svg, width) => {
         const names = section.groups;
         const left = labelRoom(names, width), right = width - 12;
-        const x = (v) => left + ((right - left) * Math.min(high, Math.max(0, v))) / high;
+        // A mark at an end of the axis is seen whole.
+        const x = (v) => left + 6 + ((right - left - 6) * (Math.min(high, Math.max(low, v)) - low)) / (high - low || 1);
         const shown = cells.filter((c) => !hidden.has(c.method));
         // A method keeps its place in the row, in every setting.
         const places = section.methods.map((_, m) => m).filter((m) => used[m] && !hidden.has(m));
         const rowHeight = Math.max(22, places.length * 8 + 10);
         const bottom = rowHeight * names.length + 4;
-        xAxis(svg, ticks(0, high, width < 330 ? 3 : 4), x, 0, bottom, unit, left, right);
+        xAxis(svg, ticks(low, high, width < 330 ? 3 : 4), x, 0, bottom, unit, left, right);
         names.forEach((name, a) => {
           const y0 = 2 + a * rowHeight;
           if (a) make(svg, "line", { class: "grid", x1: left, x2: right, y1: y0, y2: y0 });
@@ -360,9 +382,10 @@
             const p = cell.groups[key][a];
             if (!p) return;
             const y = y0 + rowHeight / 2 + (places.indexOf(cell.method) - (places.length - 1) / 2) * 8;
-            if (p[1] != null) make(svg, "path", { class: "error", d: `M${x(p[0] - p[1])} ${y}H${x(p[0] + p[1])}`, style: `stroke:${colour(cell.method)}` });
+            const ends = endsOf(cell, a);
+            if (ends) make(svg, "path", { class: "error", d: `M${x(ends[0])} ${y}H${x(ends[1])}`, style: `stroke:${colour(cell.method)}` });
             const mark = marker(svg, cell.method, x(p[0]), y, 4, { class: "mark", "data-group": name });
-            hover(mark, name, () => [[section.methods[cell.method].label, pair(p, (v) => fixed(v, 4))], ...(priors ? [["share of the training rows", three(priors[a])]] : [])]);
+            hover(mark, name, () => [[section.methods[cell.method].label, pair(p, (v) => fixed(v, 4))], ...(p[1] == null && ends ? [["95% interval", between(ends)]] : []), ...(priors ? [["share of the training rows", three(priors[a])]] : [])]);
           });
         });
         make(svg, "line", { class: "axis", x1: left, x2: left, y1: 0, y2: bottom });
@@ -383,12 +406,13 @@
     let min = low ?? Math.min(...values);
     if (low == null) min = min > 0.4 * max ? min - 0.04 * (max - min) : 0;
     const yTicks = ticks(min, max, 5);
-    const left = Math.max(...yTicks.map(([, t]) => textWidth(t))) + 26, right = width - 12;
+    const edge = Math.max(...yTicks.map(([, t]) => textWidth(t))) + 26, right = width - 12;
+    const left = edge + (marks ? 6 : 0); // the first mark is seen whole
     const x = (v) => left + ((right - left) * (v - xs[0])) / (xs[xs.length - 1] - xs[0] || 1);
     const y = (v) => bottom - ((bottom - top) * (v - min)) / (max - min);
     for (const [value, text] of yTicks) {
-      make(svg, "line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) });
-      make(svg, "text", { class: "quiet", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, text);
+      make(svg, "line", { class: "grid", x1: edge, x2: right, y1: y(value), y2: y(value) });
+      make(svg, "text", { class: "quiet", x: edge - 6, y: y(value) + 4, "text-anchor": "end" }, text);
     }
     for (const [value, text] of xTicks || ticks(xs[0], xs[xs.length - 1], width < 400 ? 4 : 6))
       tickText(svg, x(value), bottom + 15, text, width);
@@ -407,7 +431,7 @@
         for (let n = Math.floor((every * (s.i % 5)) / 5); n < xs.length; n += every) if (s.values[n] != null) marker(svg, s.i, x(xs[n]), y(s.values[n]), 3.6);
       }
     }
-    make(svg, "line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom });
+    make(svg, "line", { class: "axis", x1: edge, x2: right, y1: bottom, y2: bottom });
     const cross = make(svg, "line", { class: "axis", y1: top, y2: bottom, visibility: "hidden", "stroke-dasharray": "2 2" });
     follow(svg, width, (px) => nearest(xs, xs[0] + ((px - left) / (right - left)) * (xs[xs.length - 1] - xs[0])), xs.length, (n, event) => {
       cross.setAttribute("visibility", n == null ? "hidden" : "visible");
@@ -482,6 +506,25 @@
 
   /* ---- who holds what ---- */
 
+  // Writes the clients' names below their columns, upright where they are wide; of clients without
+  // names, or of too many, some numbers. Returns how far below the next line of text is.
+  function clientNames(svg, { names, sizes }, left, w, bottom, width) {
+    const middle = (k) => left + (k + 0.5) * w;
+    if (!names.length || w < 12) {
+      const numbers = sizes.length < 2 ? [[0]] : ticks(0, sizes.length - 1, width < 400 ? 4 : 8).filter(([v]) => Number.isInteger(v));
+      for (const [k] of numbers) make(svg, "text", { class: "quiet", x: middle(k), y: bottom + 14, "text-anchor": "middle" }, whole(k));
+      return 30;
+    }
+    const upright = names.some((name) => textWidth(name) > w - 4);
+    const room = upright ? 90 : w;
+    names.forEach((name, k) => {
+      const [shown] = lines(name, room, 0);
+      const place = upright ? { transform: `translate(${middle(k) + 4} ${bottom + 6}) rotate(-90)`, "text-anchor": "end" } : { x: middle(k), y: bottom + 14, "text-anchor": "middle" };
+      const node = make(svg, "text", { class: "quiet client", ...place }, shown);
+      if (shown !== name) make(node, "title", {}, name);
+    });
+    return upright ? 24 + Math.min(room, Math.max(...names.map(textWidth))) : 30;
+  }
   function heat(parent, partition) {
     const clients = partition.sizes.length, groups = partition.groups;
     const cut = partition.clients > clients ? ` The first ${whole(clients)} of ${whole(partition.clients)} clients.` : "";
@@ -500,22 +543,21 @@
       });
       // A path a shade: a thousand clients are still two dozen elements.
       levels.forEach((d, level) => d && make(svg, "path", { class: "cells", d, style: level ? `fill:var(--heat);fill-opacity:${(0.06 + (0.94 * level) / 24).toFixed(3)}` : "fill:var(--grid);fill-opacity:.5" }));
-      const numbers = clients < 2 ? [[0, "0"]] : ticks(0, clients - 1, width < 400 ? 4 : 8).filter(([v]) => Number.isInteger(v));
-      for (const [value, text] of numbers) make(svg, "text", { class: "quiet", x: left + (value + 0.5) * w, y: bottom + 14, "text-anchor": "middle" }, text);
-      make(svg, "text", { class: "quiet", x: (left + right) / 2, y: bottom + 30, "text-anchor": "middle" }, "client");
+      const below = bottom + clientNames(svg, partition, left, w, bottom, width);
+      make(svg, "text", { class: "quiet", x: (left + right) / 2, y: below, "text-anchor": "middle" }, "client");
       const scale = Math.min(150, (right - left) / 2);
-      for (let level = 0; level <= 24; level++) make(svg, "rect", { x: right - 12 - scale + (scale * level) / 25, y: bottom + 38, width: scale / 25 + 0.3, height: 8, style: level ? `fill:var(--heat);fill-opacity:${0.06 + (0.94 * level) / 24}` : "fill:var(--grid);fill-opacity:.5" });
-      make(svg, "text", { class: "quiet", x: right - scale - 18, y: bottom + 46, "text-anchor": "end" }, "share 0");
-      make(svg, "text", { class: "quiet", x: right, y: bottom + 46, "text-anchor": "end" }, "1");
+      for (let level = 0; level <= 24; level++) make(svg, "rect", { x: right - 12 - scale + (scale * level) / 25, y: below + 8, width: scale / 25 + 0.3, height: 8, style: level ? `fill:var(--heat);fill-opacity:${0.06 + (0.94 * level) / 24}` : "fill:var(--grid);fill-opacity:.5" });
+      make(svg, "text", { class: "quiet", x: right - scale - 18, y: below + 16, "text-anchor": "end" }, "share 0");
+      make(svg, "text", { class: "quiet", x: right, y: below + 16, "text-anchor": "end" }, "1");
       svg.onpointermove = svg.onpointerdown = (event) => {
         const box = svg.getBoundingClientRect(), f = width / box.width;
         const k = Math.floor(((event.clientX - box.left) * f - left) / w), a = Math.floor(((event.clientY - box.top) * f - top) / h);
         if (k < 0 || k >= clients || a < 0 || a >= groups.length) return hideTip();
         const n = partition.counts[a][k], all = partition.sizes[k];
-        tip(event, `client ${k}`, [[groups[a], `${whole(n)} of ${plural(all, "row")}`], ["share", three(all ? n / all : 0)]]);
+        tip(event, partition.names[k] ?? `client ${k}`, [[groups[a], `${whole(n)} of ${plural(all, "row")}`], ["share", three(all ? n / all : 0)]]);
       };
       svg.onpointerleave = hideTip;
-      return bottom + 52;
+      return below + 22;
     });
   }
 
@@ -694,6 +736,11 @@
     copy: [[title, (row) => get(row)?.[0]], [`${title} std`, (row) => get(row)?.[1]]],
   });
 
+  const intervalColumn = (title, get) => ({
+    label: "95% interval", number: true, get: (row) => get(row)?.[0], text: (row) => between(get(row)),
+    copy: [[`${title} low`, (row) => get(row)?.[0]], [`${title} high`, (row) => get(row)?.[1]]],
+  });
+
   function claims(parent, list) {
     if (!list.length) return;
     const said = (verdict) => ({ pass: "✓ pass", fail: "✗ fail" })[verdict] || `? ${verdict}`;
@@ -742,8 +789,10 @@
         { label: "method", get: (r) => name(r.cell) },
         { label: "setting", get: (r) => r.cell.setting || "–" },
         { label: "group", get: (r) => r.group },
-        meanColumn("risk", (r) => r.cell.groups.risk[r.a]),
-        meanColumn("accuracy", (r) => r.cell.groups.accuracy[r.a]),
+        ...["risk", "accuracy"].flatMap((key) => [
+          meanColumn(key, (r) => r.cell.groups[key][r.a]),
+          ...(section.cells.some((c) => c.intervals?.[key].some(Boolean)) ? [intervalColumn(key, (r) => r.cell.intervals?.[key][r.a])] : []),
+        ]),
         meanColumn("weight", (r) => r.cell.groups.weight[r.a]),
         ...(section.priors ? [{ label: "share of rows", number: true, get: (r) => section.priors[r.a], text: (r) => fixed(section.priors[r.a], 4) }] : []),
       ],
@@ -752,6 +801,21 @@
 
   /* ---- one run ---- */
 
+  // The interval of a worst figure, and whether the figure rests on few test rows.
+  function few(run, name, key) {
+    const rows = run.groups.find((g) => g.name === name)?.n_test;
+    const ends = run.intervals[key];
+    return (ends ? `, 95% ${between(ends)}` : "") + (rows != null && rows < 30 ? `, of ${plural(rows, "test row")} only` : "");
+  }
+  function facts(parent, pairs) {
+    const list = make(parent, "dl", { class: "facts" });
+    for (const [name, value] of pairs) {
+      const pairOf = make(list, "div");
+      indexed(make(pairOf, "dt"), name);
+      make(pairOf, "dd", {}, value);
+    }
+  }
+
   function showRun(section, run, parent, alone) {
     parent.replaceChildren();
     const s = run.stats;
@@ -759,22 +823,17 @@
     const tiles = make(parent, "div", { class: "tiles" });
     const aRound = [s.seconds_per_round != null && seconds(s.seconds_per_round), s.bytes_per_round != null && bytes(s.bytes_per_round)].filter(Boolean).join(" and ");
     for (const [value, text] of [
-      [s.worst_risk, three, `worst risk: ${run.worst_group ?? "–"}`],
+      [s.worst_risk, three, `worst risk: ${run.worst_group ?? "–"}${few(run, run.worst_group, "worst_risk")}`],
       [s.average_risk, three, "average risk of the groups"],
       [s.best_risk, three, "best risk"],
-      [s.worst_accuracy, three, `worst accuracy${worstAccuracy ? `: ${worstAccuracy.name}` : ""}`],
+      [s.worst_accuracy, three, `worst accuracy${worstAccuracy ? `: ${worstAccuracy.name}${few(run, worstAccuracy.name, "worst_accuracy")}` : ""}`],
       [s.seconds, seconds, aRound ? `${aRound} a round` : "in all"],
     ].filter(([number]) => number != null).map(([number, f, text]) => [f(number), text])) {
       const tile = make(tiles, "div", { class: "tile" });
       make(tile, "b", {}, value);
       make(tile, "span", {}, text);
     }
-    const facts = make(parent, "dl", { class: "facts" });
-    for (const [name, value] of run.facts) {
-      const pairOf = make(facts, "div");
-      indexed(make(pairOf, "dt"), name);
-      make(pairOf, "dd", {}, value);
-    }
+    facts(parent, run.facts);
     for (const note of run.notes) make(parent, "p", { class: "note" }, note);
     if (alone) {
       const two = make(parent, "div", { class: "two" });
@@ -789,11 +848,14 @@
     const both = run.reported === "averaged";
     table(parent, {
       title: alone ? "Groups of this run" : `Groups: ${runLabel(section, run)}`, rows: run.groups,
-      note: both ? "Reported is the mean of θ over the rounds; “last” is the θ of the last round." : null,
+      note: [both ? "Reported is the mean of θ over the rounds; “last” is the θ of the last round." : "", run.groups.some((g) => g.risk_interval) ? "95% intervals are by the test rows of each group; that of the worst, above, holds for all groups at once." : ""].filter(Boolean).join(" ") || null,
       columns: [
         { label: "group", get: (g) => g.name },
         column("train rows", "n_train", whole), column("test rows", "n_test", whole),
-        ...["risk", "accuracy", "weight"].filter((key) => run.groups.some((g) => g[key] != null)).map((key) => column(key, key)),
+        ...["risk", "accuracy", "weight"].filter((key) => run.groups.some((g) => g[key] != null)).flatMap((key) => [
+          column(key, key),
+          ...(run.groups.some((g) => g[`${key}_interval`]) ? [intervalColumn(key, (g) => g[`${key}_interval`])] : []),
+        ]),
         ...(both ? [column("risk, last", "risk_last"), column("accuracy, last", "accuracy_last")] : []),
       ],
     });
@@ -843,7 +905,7 @@
   function groupDots(section, parent) {
     const hidden = new Set(), figures = [];
     const all = () => figures.forEach((f) => f?.redraw());
-    figures.push(dots(section, parent, "risk", { title: "Test risk of each group", caption: "Lower is better; the worst-off group is the one to look at.", unit: "test risk", settings: section.settings, hidden, all }));
+    figures.push(dots(section, parent, "risk", { title: "Test risk of each group", caption: `Lower is better; the worst-off group is the one to look at. ${spreadText(section, Math.max(...section.cells.map((c) => c.seeds.length)))}`, unit: "test risk", settings: section.settings, hidden, all }));
     const weightless = section.cells.every((c) => !c.groups.weight.some(Boolean));
     if (!weightless) figures.push(dots(section, parent, "weight", { title: `Final weight of each group${section.priors ? " beside its share of the rows" : ""}`, caption: "Of the methods that weigh groups; for AFL, the weights that its clients imply.", unit: "weight μ", priors: section.priors, settings: section.settings.filter((s) => section.cells.some((c) => (c.setting === s || !c.setting) && c.groups.weight.some(Boolean))), hidden: new Set(), all: () => figures[1].redraw() }));
   }
@@ -861,6 +923,7 @@
         plural(seeds.length, "seed"), plural(section.groups.length, "group"), lossName(section.loss),
       ].filter(Boolean).join(" · "));
     }
+    facts(box, section.data);
     for (const note of section.notes) make(box, "p", { class: "note" }, note);
     claims(box, section.claims);
     if (!alone) {

@@ -43,7 +43,10 @@ POINTS = (20, 400)
 CLIENTS = 1000
 """A partition is kept of at most this many clients: more cannot be seen in a heat map."""
 TIMES = ("compute", "exchange", "wait")
-CONFIG = ("method", "dataset", "setting", "seed", "tuned", "parameters", "notes")
+CONFIG = (
+    *("method", "title", "dataset", "target", "group", "setting", "seed", "tuned"),
+    *("parameters", "notes"),
+)
 """Entries of config.json that are kept, beside the options that `option_labels` has."""
 NESTED = {"layout": ("ranks", "device"), "versions": ("fedmpi", "mpi")}
 """Entries of config.json of which some entries are kept. No path and no host is among them."""

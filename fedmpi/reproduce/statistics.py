@@ -56,12 +56,18 @@ OF_GROUP = ("risk", "accuracy", "weight")
 COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
 
 
-def method_title(name: str) -> str:
-    """Title of a method; for one of the user's own, the name of its class.
+OWN_TITLES: dict[str, str] = {}
+"""Titles of methods of the user's own, by name, as the config.json of their runs have them.
 
-    The user's class is not imported for its title: a folder from elsewhere must not choose what is.
-    """
-    return methods.find(name).title if name in methods.FILES else name.rpartition(":")[2]
+The user's class is not imported for its title: a folder from elsewhere must not choose what is.
+"""
+
+
+def method_title(name: str) -> str:
+    """Title of a method; for one of the user's own, what `run_of` has read, or its class's name."""
+    if name in methods.FILES:
+        return methods.find(name).title
+    return OWN_TITLES.get(name) or name.rpartition(":")[2]
 
 
 def dataset_title(name: str) -> str:
@@ -221,6 +227,8 @@ def run_of(config: Mapping[str, Any]) -> Run:
     """What a run's config.json says was run."""
     name = config["method"]
     known = methods.find(name) if name in methods.FILES else None
+    if not known and isinstance(title := config.get("title"), str):
+        OWN_TITLES[name] = title
     options = known.options if known else ()
     variants = [_variant(option, config.get(option.name)) for option in options]
     variants += [f"{option}={value}" for option, value in own_options(config).items()]

@@ -41,7 +41,7 @@ def facts(pairs: dict[str, object]) -> str:
 def result_table(result: dict) -> str:
     """Return the table that a run ends with: a line a group, then worst, best and average."""
     groups, rows = result["groups"], _summary(result)
-    width = max(*map(len, groups), *(len(name) - 2 * 12 for name, _ in rows))
+    width = max(*map(len, ["group", *groups]), *(len(name) - 2 * 12 for name, _ in rows))
     metrics = list(next(iter(groups.values())).get("metrics", {}))
     head = ("train rows", "test rows", "test risk", BETWEEN, "accuracy", BETWEEN, "weight")
     lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in (*head, *metrics))])]
@@ -57,7 +57,7 @@ def result_table(result: dict) -> str:
     lines.append("-" * len(lines[0]))
     for name, numbers in rows:
         lines.append("  ".join([f"{name:<{width + 2 * 12}}", *numbers]).rstrip())
-    if len(groups) > 1 and result.get("worst_risk_interval"):
+    if len(groups) > 1 and result.get("worst_accuracy_interval"):
         lines.append("the intervals of worst hold for all groups at once")
     return "\n".join([*lines, *_few(groups)])
 

@@ -37,6 +37,12 @@ def made(tmp_path_factory) -> Path:
         writer.writerows([i % 7, NASTY[i % 3], (i // 3) % 2] for i in range(90))
     options = f"--dataset csv:{path} --target y --group who --rounds 3 --model logistic --clients 3"
     train(options.split(), "nasty")
+    rows = path.read_text(encoding="utf-8").splitlines()
+    options = "--target y --group who --rounds 3 --model logistic"
+    for owner in ("First Bank", "Second Bank"):
+        (folder / "owners").mkdir(exist_ok=True)
+        (folder / f"owners/{owner}.csv").write_text("\n".join(rows), encoding="utf-8")
+    train(["--dataset", f"csv:{folder}/owners/", *options.split()], "owned")
     return folder
 
 
@@ -56,6 +62,12 @@ def run(made, tmp_path) -> Path:
 def nasty(made, tmp_path) -> Path:
     """One run on groups whose names are HTML, TeX and Unicode."""
     return shutil.copytree(made / "nasty", tmp_path / "nasty")
+
+
+@pytest.fixture
+def owned(made, tmp_path) -> Path:
+    """One run on the files of two owners."""
+    return shutil.copytree(made / "owned", tmp_path / "owned")
 
 
 @pytest.fixture

@@ -205,6 +205,67 @@ def test_fairness_is_shown_whatever_it_holds(run, edit):
     ]
 
 
+def test_it_says_what_the_rows_are_and_what_a_setting_means(runs, owned):
+    told = dict(section_of(runs)["data"])
+    result = json.loads((runs / "SSG-fedavg-s0/result.json").read_text())
+    assert told["training rows"] == str(sum(g["n_train"] for g in result["groups"].values()))
+    assert "every group" in told["ESG"] and "one group" in told["SSG"] and "PSG" not in told
+    told = dict(section_of(owned)["data"])
+    assert (told["target"], told["groups by"]) == ("y", "who") and "owners" in told
+
+
+def test_files_of_one_name_have_titles_of_their_own(nasty, edit, tmp_path):
+    """By the folder where that differs, by the columns of the groups where these do."""
+    for name, file, columns in (("1", "a", ["who"]), ("2", "b", ["who"]), ("3", "b", ["y", "x"])):
+        copy = shutil.copytree(nasty, tmp_path / name)
+        dataset = f"csv:data/{file}/all.csv"
+        edit(copy / "config.json", group=columns, dataset=dataset)
+        groups = json.loads((copy / "result.json").read_text())["groups"]
+        if name == "3":
+            groups = {f"{group}!": values for group, values in groups.items()}
+        edit(copy / "result.json", dataset=dataset, groups=groups)
+    shutil.rmtree(nasty)
+    sections = collect(find_records([tmp_path]), [tmp_path])["sections"]
+    titles = {section["title"] for section in sections}
+    assert titles == {"all.csv (a)", "all.csv (b, who)", "all.csv (b, y × x)"}
+
+
+def test_a_note_of_all_runs_is_said_once(run, edit):
+    edit(run / "config.json", notes=["people of MA only"])
+    section = section_of(run)
+    assert section["notes"] == ["people of MA only."] and section["runs"][0]["notes"] == []
+
+
+def test_a_method_of_ones_own_has_the_title_that_its_run_wrote(run, edit):
+    edit(run / "config.json", method="mine:Gentle", title="Gentle descent")
+    edit(run / "result.json", method="mine:Gentle")
+    assert section_of(run)["methods"][0]["label"] == "Gentle descent"
+
+
+def test_one_run_has_its_intervals_and_several_have_deviations(runs, run, edit):
+    result = json.loads((run / "result.json").read_text())
+    (cell,) = section_of(run)["cells"]
+    expected = [group["risk_interval"] for group in result["groups"].values()]
+    assert cell["intervals"]["risk"] == expected and all(expected)
+    assert cell["intervals"]["worst_risk"] == result["worst_risk_interval"]
+    assert cell_of(section_of(runs), "FedAvg", "ESG")["intervals"] is None
+    for group in result["groups"].values():  # as runs of before have none
+        del group["risk_interval"]
+    edit(run / "result.json", groups=result["groups"], worst_risk_interval=None)
+    (cell,) = section_of(run)["cells"]
+    assert cell["intervals"]["risk"] == [None, None] and cell["intervals"]["worst_risk"] is None
+
+
+def test_intervals_of_rates_stand_beside_them(run):
+    (shown,) = section_of(run)["runs"]
+    table = next(t for t in shown["fairness"] if "selection_rate" in t["columns"])
+    at = table["columns"].index("selection_rate")
+    assert table["columns"][at + 1] == "selection_rate, 95% interval"
+    for row in table["rows"]:
+        low, high = map(float, row[at + 1].split("–"))
+        assert low <= row[at] + 0.0005 and row[at] <= high + 0.0005
+
+
 @pytest.mark.parametrize("change", [{"groups": None}, {"groups": {"a": 1}}, {"method": None}])
 def test_a_result_of_something_else_is_refused(run, edit, change):
     edit(run / "result.json", **change)

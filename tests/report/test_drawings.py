@@ -67,6 +67,24 @@ def test_the_longest_bar_is_seen_whole_in_whichever_panel_it_is(runs):
         longest["stats"]["worst_risk"] = (0.1, 0.0)
 
 
+def test_clients_are_named_or_counted_in_whole_numbers(run, owned):
+    for folder, expected in ((owned, ["First Bank", "Second Bank"]), (run, ["0", "1", "2", "3"])):
+        data = collect(find_records([folder]), [folder])
+        figure = drawings._partition(data["partitions"][0])
+        figure.canvas.draw()
+        assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == expected
+
+
+def test_one_run_has_the_intervals_of_its_test_rows(run):
+    (section,) = collect(find_records([run]), [run])["sections"]
+    figure = drawings._groups(section, "risk", "test risk")
+    (_, _, (bars,)) = figure.axes[0].containers[0]
+    drawn = [sorted(segment[:, 0]) for segment in bars.get_segments()]
+    assert drawn == [pytest.approx(g["risk_interval"]) for g in section["runs"][0]["groups"]]
+    low, _ = figure.axes[0].get_xlim()
+    assert 0 < low < min(g["risk_interval"][0] for g in section["runs"][0]["groups"])
+
+
 def test_names_that_are_tex_are_drawn_as_they_are(nasty, tmp_path):
     assert main([str(tmp_path), "--format", "svg"]) == 0
     text = (tmp_path / "figures" / "people-group-risk.svg").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,34 @@ def test_a_set_of_runs(browser, show, runs, nasty):
 
     assert browser.complaints() == []
     assert set(browser.requests()) == {file.as_uri()}
+
+
+def test_one_run_of_two_owners(browser, show, owned):
+    show(owned)
+    names = "[...document.querySelectorAll('text.client')].map(t => t.textContent)"
+    assert browser.run(names) == ["First Bank", "Second Bank"]
+    assert count(browser, '[data-figure="groups-risk"] path.error') == 3  # a group each
+    told = browser.run("document.body.textContent")
+    assert "groups by" in told and "the data say who holds which row" in told
+    # Marks are within their figure.
+    outside = (
+        "[...document.querySelectorAll('svg path[transform]')].filter(mark => {"
+        "const a = mark.getBoundingClientRect(), b = mark.ownerSVGElement.getBoundingClientRect();"
+        "return a.left < b.left || a.right > b.right || a.top < b.top || a.bottom > b.bottom; })"
+    )
+    assert browser.run(f"{outside}.length") == 0 and browser.complaints() == []
+
+
+def test_the_headline_compares_runs_of_one_number_of_clients(browser, show, runs, edit):
+    """The best of all has two clients, where the others have four: it does not count."""
+    other = runs / "two"
+    shutil.copytree(runs / "ESG-fedminmax-s0", other)
+    for name in ("config.json", "result.json"):
+        edit(other / name, clients=2, seed=7)
+    edit(other / "result.json", worst_risk=0.001)
+    show(runs)
+    told = browser.run("document.querySelector('[data-figure=bars-risk] .panel .sub').textContent")
+    assert told.startswith("with 4 clients, lowest") and "(2 clients)" not in told
 
 
 def test_tables_are_sorted_and_copied(browser, show, runs):

@@ -53,6 +53,9 @@ def test_risk_and_accuracy_may_be_of_different_groups_and_both_are_named():
         "best accuracy: north",
     ]
     assert lines[4].index("0.2500") < lines[5].index("0.5000")
+    assert (
+        len({len(line) for line in table({"a": group(0.25, 0.9), "b": group(0.1, 0.5)})[:4]}) == 1
+    )
 
 
 def test_a_worst_group_of_few_test_rows_is_told():
