@@ -21,6 +21,7 @@ COMMANDS = (
     "tune",
     "reproduce",
     "report",
+    "card",
     "bench",
     "scaling",
     "interface",

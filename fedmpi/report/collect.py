@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import fedmpi
-from fedmpi import data as datasets
-from fedmpi.data.partition import OWNED
+from fedmpi.card.baseline import find_baseline
+from fedmpi.card.contents import SETTING, card_of, data_facts
 from fedmpi.errors import UserError
 from fedmpi.report.hypothesis import GRID, learned, optima
 from fedmpi.reproduce.claims import QUICK
@@ -57,13 +57,6 @@ POINTS = 400
 TREND = 200
 """A curve over the passes, which is drawn for every method, has this many points."""
 
-SETTING = {
-    "ESG": "every client has the same share of every group",
-    "PSG": "each half of the clients has one half of the groups",
-    "SSG": "every client has one group",
-    OWNED: "the data say who holds which row",
-}
-"""Settings in words."""
 STATS = tuple((what, which) for what in ("risk", "accuracy") for which in SUMMARY)
 GROUP = ("n_train", "n_test", *OF_GROUP, "risk_last", "accuracy_last")
 INTERVALS = ("risk", "accuracy")
@@ -200,14 +193,7 @@ def _section(records: list[Record], partitions: _Partitions) -> dict:
 
 def _data(records: list[Record]) -> list[list[str]]:
     """What the rows are, as [name, value]: where from, target, groups, counts, who holds them."""
-    config, dataset = records[0].config, records[0].result["dataset"]
-    known = datasets.find(dataset) if dataset in datasets.FILES else None
-    columns = config.get("group")
-    rows: list[tuple[str, Any]] = [
-        ("data", known.summary if known else dataset),
-        ("target", config.get("target")),
-        ("groups by", " × ".join(map(str, columns)) if isinstance(columns, list) else None),
-    ]
+    rows: list[tuple[str, str | None]] = [*data_facts(records[0])]
     for title, key in (("training rows", "n_train"), ("test rows", "n_test")):
         counts = {_total(record.result["groups"], key) for record in records} - {None}
         if counts:
@@ -343,6 +329,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "epochs": number(config.get("local_epochs")) or 1,
         "fairness": _fairness(result.get("fairness")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
+        "card": None if isinstance(record, KeptRecord) else card_of(record, find_baseline(record)),
     }
 
 

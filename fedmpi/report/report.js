@@ -867,6 +867,27 @@
           text: (r) => (typeof r[i] === "number" ? (Number.isInteger(r[i]) ? whole(r[i]) : fixed(r[i], 4)) : (r[i] ?? "–").replaceAll("_", " ")),
         })),
       });
+    if (run.card) card(parent, run.card);
+  }
+
+  // The card of a model, folded: its reader looks for it, others look for the figures.
+  function card(parent, parts) {
+    const fold = make(parent, "details", { class: "card model-card" });
+    make(fold, "summary", {}, "Model card");
+    for (const part of parts) {
+      make(fold, "h3", {}, part.title);
+      for (const text of part.text) make(fold, "p", {}, text);
+      if (part.items.length) {
+        const list = make(fold, "ul");
+        for (const item of part.items) make(list, "li", {}, item);
+      }
+      for (const { columns, rows } of part.tables) {
+        const grid = make(make(fold, "div", { class: "scroll", tabindex: "0" }), "table");
+        const head = make(make(grid, "thead"), "tr"), body = make(grid, "tbody");
+        columns.forEach((name, i) => make(head, "th", { class: i ? "n" : null, scope: "col" }, name));
+        for (const row of rows) row.reduce((tr, cell, i) => (make(tr, "td", { class: i ? "n" : null }, cell), tr), make(body, "tr"));
+      }
+    }
   }
 
   function history(section, run, parent) {

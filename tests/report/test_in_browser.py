@@ -104,6 +104,7 @@ def test_one_run_of_two_owners(browser, show, owned):
     assert count(browser, '[data-figure="groups-risk"] path.error') == 3  # a group each
     told = browser.run("document.body.textContent")
     assert "groups by" in told and "the data say who holds which row" in told
+    assert count(browser, "details.model-card h3") > 5 and "Who is worst off" in told
     # Marks are within their figure.
     outside = (
         "[...document.querySelectorAll('svg path[transform]')].filter(mark => {"
