@@ -105,7 +105,7 @@ under_open_mpi() {
     both_legs openmpi "Open MPI" "${launch:+launch and not once and ($marks)}"
 }
 
-set_up mpich "${extras[@]}"
+set_up mpich "${extras[@]}" tensorboard mlflow wandb
 cd -- "$fedmpi_root"
 mpi=yes launch=yes
 if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: to look takes 5 s each

@@ -1,5 +1,6 @@
 """The examples of docs/extend.md are code that runs, and does what the page says of it."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -105,3 +106,11 @@ def test_metric(train, example, people):
     for group in run.result["groups"].values():
         (_, _), (missed, found) = group["confusion"]
         assert group["metrics"]["missed yes"] == missed / (missed + found)
+
+
+def test_log(train, example, people):
+    example("mylogs")
+    run = train(*people, "--log", "mylogs:Lines")
+    lines = [json.loads(line) for line in (run.folder / "lines.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 4]
+    assert lines[3]["worst"] == float(run.history[3]["worst"])

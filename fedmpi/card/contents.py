@@ -14,12 +14,12 @@ from typing import Any
 
 from fedmpi import data as datasets
 from fedmpi.data.partition import OWNED
-from fedmpi.scoring.fairness import DIFFERENCES, RATES
 from fedmpi.intervals import FEW
 from fedmpi.reproduce.statistics import dataset_title, method_title, number, option_facts, run_of
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import extreme
 from fedmpi.run.record import Record
+from fedmpi.scoring.fairness import DIFFERENCES, RATES
 
 SETTING = {
     "ESG": "every client has the same share of every group",

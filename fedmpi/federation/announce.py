@@ -77,6 +77,7 @@ def announce(
     names = {"groups": partition.groups, "clients": partition.names}
     arrays = {kind: np.array(some, dtype=str) for kind, some in names.items()}
     plan.folder.write_npz("partition.npz", P_A=shares, counts=counts, **arrays)
+    server.logs.start(settings)
     if plan.progress:
         return
     say(f"fedmpi {fedmpi.__version__}, {ranks.size} rank(s), {versions()['mpi']}")

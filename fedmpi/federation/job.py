@@ -80,6 +80,8 @@ class Job:
             self._free()
             raise
         finally:
+            if self.server:
+                self.server.logs.close()
             if self.plan:
                 self.plan.folder.release()
 

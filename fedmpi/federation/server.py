@@ -26,6 +26,7 @@ from fedmpi.run.checkpoint import NEWEST, PREVIOUS
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import Progress, warn
 from fedmpi.run.journal import Journal
+from fedmpi.run.logs import Logs
 from fedmpi.run.lost_ranks import RANKS
 from fedmpi.run.until import read_until
 from fedmpi.scoring.describe import describe
@@ -64,6 +65,7 @@ class Server:
         self.best = Best(self.groups, config.patience) if config.validate is not None else None
         self.certificate = certificate_for(config)
         self.residual = residual_for(config, self.method)
+        self.logs = Logs(config.log)
         self.until = read_until(config.until)
         self.weights_used: np.ndarray | None = None
         self.rounds_done = 0
@@ -167,6 +169,7 @@ class Server:
             row |= {"validation": self.best.now}
         if self.certificate:
             row |= self.certificate.saved()
+        self.logs.log(t, row)
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(row))
         if not self.history:
@@ -358,6 +361,7 @@ class Server:
         self.folder.write_json("result.json", result)
         self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
         self.result = result
+        self.logs.finish(result)
 
     def _check_scores(self, *scores: Scores) -> None:
         """Raise a UserError for a model that diverged in the last rounds, which is no result."""

@@ -24,6 +24,8 @@ from fedmpi.methods.method import Method
 from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
+from fedmpi.run.logs import LOGS
+from fedmpi.run.logs import find as find_logs
 from fedmpi.run.solver import SOLVERS, bundle, check_newton
 from fedmpi.run.tuned import apply_tuned
 from fedmpi.run.until import check_until
@@ -111,6 +113,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
     text = "figures of your own for each group: package.module:Class[,...]"
     g.add_argument("--metrics", type=names_of_list, metavar="CLASS", help=text)
+    text = f"follow the run in {', '.join(LOGS)}, or package.module:Class[,...]"
+    g.add_argument("--log", type=names_of_list, metavar="LOG", help=text)
     g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
     text = "rounds, or a time as 10m, between checkpoints (as costs less than 2%% of the time)"
     g.add_argument("--checkpoint-every", default="auto", metavar="N", help=text)
@@ -207,6 +211,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     _check_uses(a, dataset, method)
     _check_names(a)
     _check_ranges(a)
+    find_logs(a.log)
     for option in method.all_options():
         if getattr(a, option.name) is not None:
             option.check(getattr(a, option.name))

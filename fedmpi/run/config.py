@@ -53,6 +53,7 @@ class Config:
     missing: tuple[str, ...] | None
     bins: int | None
     metrics: tuple[str, ...] | None
+    log: tuple[str, ...] | None
     dtype: str
     eval_every: int
     device: str
@@ -139,6 +140,7 @@ class Config:
 
 
 NOT_IDENTITY = (
+    "log",
     "auto_decay",
     "eval_every",
     "device",

@@ -106,6 +106,8 @@ OPTIONS = {
     "an empty dataset": Case("--dataset=", "unknown dataset"),
     "a misspelt dataset": Case("--dataset adlut", "Did you mean 'adult'"),
     "csv without a file": Case("--dataset csv:", "needs a file"),
+    "a misspelt log": Case("--log tensorbord", "Did you mean 'tensorboard'"),
+    "a log that is none": Case("--log json:JSONDecoder", "not a subclass of fedmpi.run.logs.Log"),
     "an unknown option": Case("--roundz 3", "--roundz"),
     "a word too many": Case("ESG", "unrecognized arguments: ESG"),
     "an option without its value": Case("--rounds", "expected one argument"),
