@@ -10,8 +10,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-Z = NormalDist().inv_cdf(0.975)
-"""Standard errors on each side of a 95% interval."""
+LEVEL = 0.95
+"""Confidence of the intervals."""
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""Standard errors on each side of an interval."""
 FEW = 30
 """Number of rows below which a group's figures are said to rest on few rows.
 
@@ -25,7 +27,7 @@ def simultaneous(groups: int) -> float:
     So they hold for whichever group is the worst: the largest risk is between the largest of the
     low ends and the largest of the high ends.
     """
-    return NormalDist().inv_cdf(1 - 0.025 / groups)
+    return NormalDist().inv_cdf(1 - (1 - LEVEL) / 2 / groups)
 
 
 def standard_error(total: ArrayLike, squares: ArrayLike, rows: ArrayLike) -> np.ndarray:
@@ -34,7 +36,7 @@ def standard_error(total: ArrayLike, squares: ArrayLike, rows: ArrayLike) -> np.
     NaN for fewer than two rows, which have no spread.
     """
     total, squares, rows = (np.asarray(x, dtype=np.float64) for x in (total, squares, rows))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         variance = (squares - total * total / rows) / (rows - 1)  # rounding may leave it below 0
         error = np.sqrt(np.maximum(variance, 0.0) / rows)
     return np.where(rows > 1, error, np.nan)

@@ -153,7 +153,7 @@ def _rates(record: Record) -> list[Part]:
         return []
     attribute = str(fairness.get("attribute"))
     rows = [
-        [value, *(figure(rates, rate, rates.get("intervals")) for rate in RATES)]
+        [value, *(figure(rates, rate) for rate in RATES)]
         for value, rates in fairness["values"].items()
     ]
     text = "; ".join(f"{_words(d)} {_number(fairness.get(d))}" for d in DIFFERENCES)
@@ -258,10 +258,9 @@ def _limits(record: Record) -> Part:
     return Part("Limits", items=items)
 
 
-def figure(values: dict, name: str, intervals: dict | None = None) -> str:
+def figure(values: dict, name: str) -> str:
     """A figure with its interval in brackets, as far as they are known."""
-    value = number(values.get(name))
-    ends = (intervals or {}).get(name) if intervals else values.get(f"{name}_interval")
+    value, ends = number(values.get(name)), values.get(f"{name}_interval")
     return _number(value) + (f" ({_between(ends)})" if value is not None and ends else "")
 
 

@@ -505,15 +505,14 @@ def _fairness(tree: Any) -> list[dict] | None:
 
 
 def _with_intervals(tree: dict) -> dict:
-    """`tree` with each entry of a branch's "intervals" as text after the figure that it is of."""
+    """`tree` with its intervals as text: a list would be no cell of a table."""
     told: dict = {}
-    ends = found if isinstance(found := tree.get("intervals"), dict) else {}
     for name, value in tree.items():
-        if name == "intervals" and ends:
-            continue
-        told[name] = _with_intervals(value) if isinstance(value, dict) else value
-        if isinstance(between := ends.get(name), list):
-            told[f"{name}, 95% interval"] = "–".join(f"{x:.3f}" for x in between)
+        figure = name.removesuffix("_interval")
+        if figure != name and figure in tree:
+            told[f"{figure}, 95% interval"] = "–".join(f"{x:.3f}" for x in value or [])
+        else:
+            told[name] = _with_intervals(value) if isinstance(value, dict) else value
     return told
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedmpi.intervals import LEVEL, pair, risk_interval, wilson
 from fedmpi.scoring.fairness import RATES, by_value, rates
 from fedmpi.scoring.inputs import NO_CLASS, NO_GROUP, Tally
 from fedmpi.scoring.model import Model
-from fedmpi.scoring.scores import LEVEL, Scores, normal, wilson
+from fedmpi.scoring.scores import Scores
 from fedmpi.scoring.sources import Part, Source, labels_of
 
 
@@ -37,15 +38,15 @@ def labels(model: Model, part: Part) -> tuple[np.ndarray, np.ndarray]:
 def figures(model: Model, scores: Scores) -> dict:
     """Return what result.json has of groups and rates, with intervals at LEVEL."""
     risk, accuracy, tested = scores.risk, scores.accuracy, scores.rows > 0
-    risk_ends = normal(risk, scores.risk_error)
+    risk_ends = risk_interval(scores.losses, scores.squares, scores.rows)
     accuracy_ends = wilson(scores.right, scores.rows)
     groups = {
         name: {
             "n_test": int(scores.rows[a]),
             "risk": _known(risk[a]),
-            "risk_interval": _ends(risk_ends, a),
+            "risk_interval": pair(risk_ends[a]),
             "accuracy": _known(accuracy[a]),
-            "accuracy_interval": _ends(accuracy_ends, a),
+            "accuracy_interval": pair(accuracy_ends[a]),
             "confusion": scores.confusion[a].tolist(),
         }
         for a, name in enumerate(model.groups)
@@ -75,19 +76,7 @@ def _fairness(model: Model, confusion: np.ndarray) -> dict | None:
     if attribute is None or len(model.classes) != 2:
         return None
     counts = by_value(attribute["values"], confusion)
-    found = {"attribute": attribute["name"], "positive": model.classes[1]} | rates(counts)
-    for value, table in counts.items():
-        (true_no, false_yes), (false_no, true_yes) = table
-        no, yes = true_no + false_yes, false_no + true_yes
-        counted = ((false_yes + true_yes, no + yes), (true_yes, yes), (false_yes, no))
-        for rate, (part, whole) in zip(RATES, counted, strict=True):
-            ends = wilson(np.array([part]), np.array([whole]))
-            found["values"][value][f"{rate}_interval"] = _ends(ends, 0)
-    return found
-
-
-def _ends(interval: tuple[np.ndarray, np.ndarray], a: int) -> list[float | None]:
-    return [_known(end[a]) for end in interval]
+    return {"attribute": attribute["name"], "positive": model.classes[1]} | rates(counts)
 
 
 def _known(value: float) -> float | None:
@@ -134,8 +123,8 @@ def _rate_lines(fairness: dict | None) -> list[str]:
 
 
 def _with_ends(told: dict, key: str) -> str:
-    value, (low, high) = told[key], told[f"{key}_interval"]
+    value, interval = told[key], told[f"{key}_interval"]
     if value is None or value != value:
         return f"{'-':>8} {'':<18}"
-    ends = f"[{low:.4f}, {high:.4f}]" if low is not None else ""
+    ends = "[{:.4f}, {:.4f}]".format(*interval) if interval else ""
     return f"{value:>8.4f} {ends:<18}"

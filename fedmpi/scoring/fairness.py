@@ -77,9 +77,10 @@ def _rates_of(table: np.ndarray) -> dict:
         "true_positive_rate": (true_yes, false_no + true_yes),
         "false_positive_rate": (false_yes, no),
     }
-    rates = {name: _share(*of) for name, of in counts.items()}
-    intervals = {name: pair(wilson(*of)) for name, of in counts.items()}
-    return {"n_test": int(no + yes), **rates, "intervals": intervals}
+    rates: dict = {"n_test": int(no + yes)}
+    for name, of in counts.items():
+        rates |= {name: _share(*of), f"{name}_interval": pair(wilson(*of))}
+    return rates
 
 
 def _share(part: int, whole: int) -> float:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 import numpy as np
 import torch
-
-LEVEL = 0.95
-"""Confidence of the intervals."""
-Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 class Scores:
@@ -50,9 +44,9 @@ class Scores:
     @property
     def risk_error(self) -> np.ndarray:
         """Standard error of each group's risk; NaN for a group of fewer than two rows."""
-        with np.errstate(invalid="ignore"):  # of a model that has diverged, whose run is no result
-            apart = np.maximum(self.squares - self.losses * np.nan_to_num(self.risk), 0)
-        return np.sqrt(_ratio(_ratio(apart, self.rows - 1), self.rows))
+        from fedmpi.intervals import standard_error  # which the ranks of clients do without
+
+        return standard_error(self.losses, self.squares, self.rows)
 
     @property
     def right(self) -> np.ndarray:
@@ -63,26 +57,6 @@ class Scores:
     def accuracy(self) -> np.ndarray:
         """Share of each group's rows that are classified right; NaN without rows."""
         return _ratio(self.right, self.rows)
-
-
-def wilson(part: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the interval of the share part / whole (Wilson 1927); NaN where `whole` is 0.
-
-    Unlike the normal interval this one stays within 0 and 1, and has a width where all rows or none
-    count.
-    """
-    part, whole = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = part / whole
-        middle = (share + Z**2 / (2 * whole)) / (1 + Z**2 / whole)
-        spread = np.sqrt(share * (1 - share) / whole + Z**2 / (4 * whole**2))
-        half = Z * spread / (1 + Z**2 / whole)
-    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
-
-
-def normal(mean: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the normal interval of a mean with this standard error; a loss is at least 0."""
-    return np.maximum(mean - Z * error, 0), mean + Z * error
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

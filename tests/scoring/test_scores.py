@@ -1,11 +1,11 @@
-"""Sums by group and intervals, against scipy and a plain count."""
+"""Sums by group, against scipy and a plain count."""
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from fedmpi.scoring.scores import LEVEL, Scores, normal, wilson
+from fedmpi.scoring.scores import Scores
 
 
 def test_sums_in_parts_are_the_statistics_of_all_rows():
@@ -22,21 +22,3 @@ def test_sums_in_parts_are_the_statistics_of_all_rows():
         assert scores.right[a] == (y == predicted)[mine].sum()
     assert scores.rows.tolist() == [*np.bincount(group), 0]
     assert np.isnan(scores.risk_error[2]) and np.isnan(scores.risk[2])
-
-
-@pytest.mark.parametrize(("part", "whole"), [(0, 7), (7, 7), (3, 10), (480, 1000)])
-def test_wilson_is_scipy_s(part, whole):
-    expected = stats.binomtest(part, whole).proportion_ci(LEVEL, method="wilson")
-    low, high = wilson(np.array([part]), np.array([whole]))
-    assert (low[0], high[0]) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_intervals_without_rows_are_not_numbers():
-    assert np.isnan(wilson(np.array([0]), np.array([0]))).all()
-    assert np.isnan(normal(np.array([np.nan]), np.array([np.nan]))).all()
-
-
-def test_the_normal_interval_is_scipy_s_and_a_loss_is_not_negative():
-    low, high = normal(np.array([1.0, 0.1]), np.array([0.2, 0.2]))
-    assert (low[0], high[0]) == pytest.approx(stats.norm.interval(LEVEL, 1.0, 0.2))
-    assert low[1] == 0
