@@ -63,9 +63,9 @@ fedmpi.federation.rounds fedmpi.methods fedmpi.methods.adversary fedmpi.methods.
 fedmpi.methods.method fedmpi.methods.optimizer fedmpi.methods.option fedmpi.methods.simplex
 fedmpi.models fedmpi.models.batched_clients fedmpi.models.flat fedmpi.models.losses
 fedmpi.models.perceptron fedmpi.models.perceptron_passes fedmpi.mpi fedmpi.mpi.allreduce
-fedmpi.mpi.init fedmpi.mpi.launcher fedmpi.mpi.placement fedmpi.mpi.ranks fedmpi.mpi.signals
-fedmpi.mpi.start fedmpi.plugins fedmpi.run fedmpi.run.config fedmpi.scoring fedmpi.scoring.scores
-fedmpi.train
+fedmpi.mpi.board fedmpi.mpi.flags fedmpi.mpi.init fedmpi.mpi.launcher fedmpi.mpi.placement
+fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start fedmpi.plugins fedmpi.run fedmpi.run.config
+fedmpi.scoring fedmpi.scoring.scores fedmpi.train
 """
 
 

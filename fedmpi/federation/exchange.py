@@ -4,6 +4,8 @@
     send_weights      weights           server → clients   Ibcast, or Iscatterv per client
     sum_changes       change of theta   all ↔ all          within each host, then Iallreduce
 
+Where all ranks are on one host, a board in shared memory takes the place of Ireduce and Ibcast.
+
 The losses and the weights are under way while the clients' backward passes run, and are waited for
 where the numbers are first needed. Nothing else travels in a round, except that an evaluated round
 ends with gathering the time that each rank computed. The exchange knows buffers and no method: what
@@ -20,8 +22,9 @@ import torch
 from fedmpi.methods.method import Reports
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi.allreduce import Flat, Hierarchical
+from fedmpi.mpi.board import Board
 from fedmpi.mpi.init import MPI
-from fedmpi.mpi.ranks import Ranks
+from fedmpi.mpi.ranks import Ranks, Waited
 
 DONE = -1e6
 """Flag of a run that has come to its end before its last round: less than all ranks' signals."""
@@ -45,8 +48,9 @@ class Exchange:
         hosted: int,
         counts: np.ndarray | None = None,
         assignment: list[np.ndarray] | None = None,
+        board: Board | None = None,
     ) -> None:
-        self.ranks, self.model, self.reports = ranks, model, reports
+        self.ranks, self.model, self.reports, self.board = ranks, model, reports, board
         self.reduction = reduction
         """The sum over the ranks; the reduction's buffer is the model's."""
         self.group_risks: np.ndarray | None = None
@@ -64,7 +68,7 @@ class Exchange:
         self._part = np.empty((hosted, width))
         self._weights = np.empty(groups) if self._by_group else np.empty((hosted, width))
         self._sent: list[MPI.Request] = []
-        self._answer: MPI.Request | None = None
+        self._answer: Waited | None = None
         self._whole: np.ndarray | None = None
         self._lengths: list[int] | None = None
         if ranks.is_server:
@@ -88,7 +92,10 @@ class Exchange:
             self.receive_weights()  # the weights must have left the buffer that losses arrive in
         if evaluate or self._by_group:
             self._group_sums[:] = 0 if losses is None else losses.sum(axis=0)
-            self._sent.append(self.ranks.Ireduce(self._group_sums))
+            if self.board:
+                self.board.tell(self._group_sums)
+            else:
+                self._sent.append(self.ranks.Ireduce(self._group_sums))
         if self._by_client:
             if losses is not None:
                 by_client = losses.sum(axis=1, keepdims=True)
@@ -102,6 +109,9 @@ class Exchange:
         """
         self._finish_sending()
         risks = None
+        if self.board and (evaluate or self._by_group):
+            self.ranks.wait(self.board.told)
+            self._group_sums[:] = self.board.total()
         if evaluate or self._by_group:
             sizes = self._counts.sum(axis=1) if cohort is None else self._counts[:, cohort].sum(1)
             risks = np.full(len(self._group_sums), np.nan)
@@ -125,7 +135,10 @@ class Exchange:
         if self._by_group:
             if weights is not None:
                 self._weights[:] = weights
-            self._answer = self.ranks.Ibcast(self._weights)
+            if self.board:
+                self._answer = self.board.answer(None if weights is None else self._weights)
+            else:
+                self._answer = self.ranks.Ibcast(self._weights)
         else:
             if self._whole is not None and weights is not None:
                 self._whole[:] = weights.reshape(self._cell_sizes.shape)[self._order]
@@ -135,6 +148,8 @@ class Exchange:
         """Wait for the weights that the server sent last: per group, or a row per hosted client."""
         if self._answer is not None:
             self.ranks.wait(self._answer)
+            if self.board and self._by_group:
+                self.board.read(self._weights)
             self._answer = None
         return self._weights
 

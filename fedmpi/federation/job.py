@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from fedmpi.models.flat import FlatModel, Sums, sums_length
 from fedmpi.models.losses import LOSSES
 from fedmpi.mpi import signals
 from fedmpi.mpi.allreduce import Flat, Hierarchical, hierarchical, room, seconds_of_a_sum
+from fedmpi.mpi.board import Board
 from fedmpi.mpi.placement import Placement, here
 from fedmpi.mpi.ranks import AgreedError, Ranks
 from fedmpi.run.config import Config
@@ -50,6 +51,7 @@ class Job:
     lost_ranks: LostRanks
     """Dead ranks so far, if the run goes on without them (--on-client-failure continue)."""
     reduction: Flat | Hierarchical | None = None
+    board: Board | None = None
 
     def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
         """Set up the run. With a caller's `progress`, the run reports to it and prints nothing."""
@@ -89,8 +91,10 @@ class Job:
         """Free the memory that MPI allocated, on all ranks: a grid has many runs in one launch."""
         if self.reduction:
             self.model.drop_sums()
+            if self.board:
+                self.board.free()
             self.reduction.free()
-            self.reduction = None
+            self.reduction, self.board = None, None
 
     def begin(self) -> Training:
         """Do all that comes before the first round; every rank returns at the same time."""
@@ -265,6 +269,10 @@ class Job:
             name: first.expand(len(self.my_clients), *first.shape).clone()
             for name, first in self.method.client_state(self.model).items()
         }
+        if shared and shared.hosts == 1:
+            self.board = Board(shared, len(self.prepared.groups))
+            if self.method.reports not in ("clients", "cells"):
+                self.board.sleep_until_woken(shared)
         self.exchange = self._exchange()
         if self.plan:
             from fedmpi.federation.server import Server
@@ -296,12 +304,13 @@ class Job:
 
     def _exchange(self) -> Exchange:
         assert self.reduction
-        of_server: tuple = ()
+        of_server: dict[str, Any] = {}
         if self.plan:
             first = self.ranks.client_ranks[0]
             assignment = self.plan.allocation.assignment
             hosted = [assignment[n - first] for n in self.ranks.numbers[first:]]
-            of_server = self.plan.allocation.partition.counts, hosted
+            counts = self.plan.allocation.partition.counts
+            of_server = {"counts": counts, "assignment": hosted}
         return Exchange(
             self.ranks,
             self.model,
@@ -309,7 +318,8 @@ class Job:
             self.method.reports,
             len(self.prepared.groups),
             len(self.my_clients),
-            *of_server,
+            board=self.board,
+            **of_server,
         )
 
     def _load(self, split: str, rows: np.ndarray) -> Rows:
@@ -431,6 +441,7 @@ class Job:
         if self.config.options.get("batch_rows") and t <= self.config.rounds:
             self._share_batches()
         self.reduction = Flat(self.ranks, self.model.buffer)  # the buffer is a new one by now
+        self.board = None
         self.exchange = self._exchange()
         if self.server:
             self.server.exchange = self.exchange

@@ -1,9 +1,10 @@
 """Sums of the ranks' changes of theta: flat, or first within each host.
 
     flat            one Iallreduce of all ranks
-    hierarchical    every rank's vector lies in memory that its host shares. Each client rank of a
-                    host adds one slice of all vectors there; one rank of each host sums the totals
-                    with the other hosts; all ranks read the total where it lies
+    hierarchical    every rank's vector lies in memory that its host shares. As many client ranks
+                    of a host as have a core add one slice of all vectors there; one rank of each
+                    host sums the totals with the other hosts; all ranks read the total where it
+                    lies
 
 In a hierarchical sum no rank passes on what is another's, and between hosts goes one vector a host.
 The order of addition depends on nothing but the layout, so a run repeats; that order is another
@@ -22,13 +23,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from fedmpi.mpi.flags import LINE, Flags, semaphores
 from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
 
 MEMORY = "/dev/shm"
 """Folder of the memory that processes share under both MPIs, on Linux."""
-LINE = 64
-"""Bytes of a cache line: no two ranks write to the same line."""
 PAGE = 4096
 TRIALS = 7
 """Number of sums of each kind, when the two kinds are measured against each other."""
@@ -52,37 +52,15 @@ class Flat:
         """Do nothing: flat sums have no memory of MPI's to give back."""
 
 
-class Flags:
-    """Numbers that ranks raise in shared memory; for `Ranks.wait` they are a request like MPI's."""
-
-    def __init__(self, numbers: np.ndarray, window: MPI.Win, comm: MPI.Comm) -> None:
-        self.numbers, self.window, self.comm = numbers, window, comm
-        self.goal = 0
-
-    def raise_mine(self, place: int) -> None:
-        """Raise this rank's flag: other ranks of the host then see what this one has written."""
-        self.goal += 1
-        self.window.Sync()
-        self.numbers[place] = self.goal
-
-    def Test(self) -> bool:
-        """Return whether all flags are raised, so that what their ranks wrote can be read."""
-        # Messages that are on their way through this rank need a call of MPI's to move on.
-        self.comm.Iprobe(tag=0)
-        if self.numbers.min() < self.goal:
-            return False
-        self.window.Sync()
-        return True
-
-
 class Hierarchical:
     """A sum within each host through a shared window (MPI-3), then between the hosts.
 
     A rank that has seen all `written` flags of a round knows that every rank has read the total of
-    the round before; a rank that has seen all `summed` flags knows that every rank has read its
-    vector. So two waits suffice within a host. With several hosts the second wait is for the flag
-    of the host's first rank, which has the sum of all hosts. The server adds no slice where others
-    do: it has slept while the clients computed, and they would wait for it to wake.
+    the round before; a rank that has seen all `summed` flags knows that its vector has been read.
+    So two waits suffice for the ranks that add, and one for the others. With several hosts the last
+    wait is for the flag of the host's first rank, which has the sum of all hosts. The server adds
+    no slice where others do: it has slept while the clients computed, and they would wait for it to
+    wake. Nor do more ranks than there are cores: each would be woken once more.
 
     The function `hierarchical` makes one, and has the ranks meet before the first round.
     """
@@ -100,16 +78,17 @@ class Hierarchical:
         leaders = self.leaders.Get_size() if first else 0
         ranks.meet()
         self.hosts = ranks.comm.allreduce(leaders, op=MPI.MAX)
-        self.first_adder = int(node.bcast(ranks.is_server) and self.size > 1)
+        first_adder = int(node.bcast(ranks.is_server) and self.size > 1)
+        adders = node.bcast(min(self.size - first_adder, ranks.cores))
+        self.adders = range(first_adder, first_adder + adders)
         self._allocate(length, np.dtype(dtype))
-        adders, place = self.size - self.first_adder, self.me - self.first_adder
-        bounds = [length * max(place + end, 0) // adders for end in (0, 1)]
-        self.mine = slice(*bounds)
+        bounds = [length * (self.me - first_adder + end) // adders for end in (0, 1)]
+        self.mine = slice(*bounds) if self.me in self.adders else slice(0)
 
     def _allocate(self, length: int, dtype: np.dtype) -> None:
         """Allocate a vector for each rank, and with the first rank's the total and the flags."""
         vector = _rounded(length * dtype.itemsize, LINE)
-        flags = 3 * _rounded(8 * self.size, LINE)
+        flags, wakes = 3 * _rounded(8 * self.size, LINE), LINE * self.size
         info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each begins a page of its own
         size = bytes_needed(length, dtype.itemsize, self.size, first=self.me == 0)
         self.window = MPI.Win.Allocate_shared(size, 1, info, self.node)
@@ -120,10 +99,15 @@ class Hierarchical:
         self.buffer = self.vectors[self.me]
         self.total = parts[0][vector:][: length * dtype.itemsize].view(dtype)
         numbers = parts[0][2 * vector :][:flags].view(np.int64).reshape(3, -1)[:, : self.size]
-        comm = self.ranks.comm
-        self.written = Flags(numbers[0], self.window, comm)
-        self.summed = Flags(numbers[1, self.first_adder :], self.window, comm)
-        self.closed = Flags(numbers[2, :1], self.window, comm)
+        wake = parts[0][2 * vector + flags :][:wakes]
+        woken_by = semaphores(wake, self.me) if self.ranks.polite else None
+        common = (self.window, self.ranks.comm, woken_by)
+        everyone = range(self.size)
+        summed = numbers[1, self.adders.start : self.adders.stop]
+        self.written = Flags(numbers[0], *common, self.adders)
+        self.summed = Flags(summed, *common, everyone if self.hosts == 1 else everyone[:1])
+        self.closed = Flags(numbers[2, :1], *common, everyone)
+        self.flags = (self.written, self.summed, self.closed)
         self.buffer[:] = 0
         if self.me == 0:
             numbers[:] = 0
@@ -135,12 +119,12 @@ class Hierarchical:
         self.written.raise_mine(self.me)
 
     def finish(self) -> None:
-        if self.me < self.first_adder:
-            self.summed.goal += 1
-        else:
+        if self.me in self.adders:
             self.ranks.wait(self.written)
             self._add_slice()
-            self.summed.raise_mine(self.me - self.first_adder)
+            self.summed.raise_mine(self.me - self.adders.start)
+        else:
+            self.summed.goal += 1
         if self.hosts == 1:
             self.ranks.wait(self.summed)
         elif self.me == 0:
@@ -176,7 +160,8 @@ def _rounded(number: int, to: int) -> int:
 def bytes_needed(length: int, itemsize: int, ranks: int, first: bool) -> int:
     """Bytes of shared memory that a rank needs; the first of a host has total and flags, too."""
     vector = _rounded(length * itemsize, LINE)
-    return _rounded(2 * vector + 3 * _rounded(8 * ranks, LINE) if first else vector, PAGE)
+    flags = 3 * _rounded(8 * ranks, LINE) + LINE * ranks
+    return _rounded(2 * vector + flags if first else vector, PAGE)
 
 
 class Room(NamedTuple):

@@ -172,7 +172,7 @@ class Ranks:
         now, looked, awake = start, start, 0.0
         while not any(request.Test() for _ in range(TESTS)):
             if self.polite or now > start + LONG_WAIT:
-                time.sleep(seconds)
+                getattr(request, "sleep", time.sleep)(seconds)  # flags are woken earlier
                 seconds = min(2 * seconds, LONGEST_SLEEP)
             now = time.perf_counter()
             if now > looked + LOOK_EVERY:

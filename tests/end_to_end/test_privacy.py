@@ -115,13 +115,15 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
     """The documented messages of a client rank in round t: call, and numbers in it."""
     reports = REPORTS[method_of(run)]
     evaluated = t % EVAL_EVERY == 0 or t in (1, ROUNDS)
+    shared = run.endswith("-hierarchical")
     messages = []
     if reports == "groups" or evaluated:
-        messages.append(("Ireduce", GROUPS))
+        messages.append(("tells" if shared else "Ireduce", GROUPS))
     if reports in ("clients", "cells"):
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
-    call = "shares" if run.endswith("-hierarchical") else "Iallreduce"
-    messages.append((call, THETA + (2 if method_of(run) == "qfedavg" else 1)))
+    messages.append(
+        ("shares" if shared else "Iallreduce", THETA + (2 if method_of(run) == "qfedavg" else 1))
+    )
     if evaluated:
         messages.append(("Igatherv", OF_ITSELF))
     return messages
@@ -205,12 +207,16 @@ def test_for_fedminmax_they_do_not_depend_on_the_clients_of_the_rank_either(fold
 
 
 def test_a_window_has_room_for_the_change_and_no_more(folder):
+    """The second window is the board, which is the server's: a line for each rank and its own."""
+    line = 64  # of the processor's cache, as are a rank's flags and its semaphore
+    board = Given.read(folder, "fedminmax-hierarchical", 0).calls
+    assert [c["size"] for c in board if c["call"] == "Allocate_shared"][1:] == [(3 + 1 + 6) * line]
     for run in HONEST:
         for rank in client_ranks(run):
             calls = Given.read(folder, run, rank).calls
             sizes = [call["size"] for call in calls if call["call"] == "Allocate_shared"]
             assert 8 * (THETA + 1) <= PAGE
-            assert sizes == ([PAGE] if run.endswith("-hierarchical") else [])
+            assert sizes == ([PAGE, 0] if run.endswith("-hierarchical") else [])
 
 
 def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

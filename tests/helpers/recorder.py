@@ -17,6 +17,7 @@ from mpi4py import MPI
 import fedmpi.federation.job
 import fedmpi.federation.rounds
 import fedmpi.mpi.allreduce
+import fedmpi.mpi.board
 from fedmpi import train
 from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.mpi.ranks import Ranks
@@ -40,7 +41,7 @@ RUNS = {
 }
 
 # Calls by what a rank that is not the root gives away in them: the first argument, or nothing.
-BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares")
+BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares", "tells")
 PICKLES = ("gather", "allgather", "allreduce")
 RECEIVES = ("Ibcast", "Iscatterv", "bcast", "scatter", "Recv")
 NOTHING = ("Get_rank", "Get_size", "Split", "Split_type", "Free", "Ibarrier", "Iprobe", "Abort")
@@ -129,6 +130,7 @@ def follow(log: Log) -> None:
     training = fedmpi.federation.rounds.Training
     run, begin = training.run, training.one_round
     make, start = fedmpi.federation.job.Job.__init__, fedmpi.mpi.allreduce.Hierarchical.start
+    tell = fedmpi.mpi.board.Board.tell
 
     def run_and_tell(self):
         log.phase = "rounds"
@@ -143,11 +145,16 @@ def follow(log: Log) -> None:
         make(self, *arguments)
         log.job = self
 
+    def tell_and_note(self, numbers):
+        log.note("tells", (numbers,))
+        tell(self, numbers)
+
     def start_and_tell(self):
         log.note("shares", (self.buffer,))
         start(self)
 
     fedmpi.mpi.allreduce.Hierarchical.start = start_and_tell
+    fedmpi.mpi.board.Board.tell = tell_and_note
     training.run, training.one_round = run_and_tell, begin_and_tell
     fedmpi.federation.job.Job.__init__ = make_and_tell
 

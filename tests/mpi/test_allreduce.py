@@ -19,9 +19,14 @@ HOSTS = {"one host": lambda rank: 0, "two": lambda rank: int(rank > 1), "each": 
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("hosts", HOSTS)
-def test_the_sum_is_that_of_iallreduce_round_after_round(hosts):
-    """With ranks that come late in turn; in float64 to 1e-12, and bit for bit when repeated."""
+@pytest.mark.parametrize("cores", [1, 99])
+def test_the_sum_is_that_of_iallreduce_round_after_round(hosts, cores):
+    """With ranks that come late in turn; in float64 to 1e-12, and bit for bit when repeated.
+
+    With one core there is one rank that adds, and the others sleep until they are woken.
+    """
     ranks = Ranks(MPI.COMM_WORLD)
+    ranks.cores, ranks.polite = cores, cores == 1
     rng = np.random.default_rng(ranks.rank)
     for length in LENGTHS:
         flat = Flat(ranks, np.zeros(length))
