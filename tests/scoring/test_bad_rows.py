@@ -282,7 +282,7 @@ def test_the_data_of_a_model_may_have_changed(trained, folder, capsys):
 
 def test_streams(folder):
     """Standard input and output; and a reader that has seen enough is no error of ours."""
-    many = csv(*ROWS * 20_000)
+    many = csv(*ROWS * 2_000)
     (folder / "rows.csv").write_text(many)
     command = f"{sys.executable} -m fedmpi.predict run"
     done = subprocess.run(
@@ -293,8 +293,8 @@ def test_streams(folder):
         text=True,
         timeout=limit(),
     )
-    assert done.returncode == 0 and "60,000 rows scored" in done.stderr
+    assert done.returncode == 0 and "6,000 rows scored" in done.stderr
     with open(folder / "out.csv") as file:
         assert file.readline() + file.readline() == done.stdout
-        assert sum(1 for _ in file) == 60_000 - 1
+        assert sum(1 for _ in file) == 6_000 - 1
     assert "Traceback" not in (folder / "err.txt").read_text()
