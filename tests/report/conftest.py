@@ -37,11 +37,12 @@ def made(tmp_path_factory) -> Path:
         writer.writerows([i % 7, NASTY[i % 3], (i // 3) % 2] for i in range(90))
     options = f"--dataset csv:{path} --target y --group who --rounds 3 --model logistic --clients 3"
     train(options.split(), "nasty")
-    rows = path.read_text(encoding="utf-8").splitlines()
+    head, *rows = path.read_text(encoding="utf-8").splitlines()
     options = "--target y --group who --rounds 3 --model logistic"
-    for owner in ("First Bank", "Second Bank"):
-        (folder / "owners").mkdir(exist_ok=True)
-        (folder / f"owners/{owner}.csv").write_text("\n".join(rows), encoding="utf-8")
+    (folder / "owners").mkdir()
+    for owner, some in (("First Bank", rows[:45]), ("Second Bank", rows[45:])):
+        text = "\n".join([head, *some])
+        (folder / f"owners/{owner}.csv").write_text(text, encoding="utf-8")
     train(["--dataset", f"csv:{folder}/owners/", *options.split()], "owned")
     return folder
 
