@@ -49,7 +49,8 @@ class Plots:
                 ax.hlines(places, *ends, color="#59636e", zorder=2, label="95% interval")
             of_groups(ax, groups)
             ax.set_xlabel(f"test {figure}")
-            ax.legend()
+            # Above the axes: within them the sample of the worst group looks like a group.
+            ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
         return ax
 
     def history(self, figure: str = "risk", ax: Axes | None = None) -> Axes:

@@ -152,6 +152,12 @@ def test_figures_show_the_tables(run):
     np.testing.assert_allclose(np.asarray(image.get_array()).sum(axis=0), 1)
 
 
+def test_the_legend_of_risks_is_not_among_the_groups(run):
+    ax = run.plot.risks()
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().y0 >= ax.bbox.y1 - 1
+
+
 def test_figures_that_a_run_does_not_have(run, people):
     with pytest.raises(fedmpi.UserError, match="'risk' or 'accuracy'"):
         run.plot.risks("rsik")
