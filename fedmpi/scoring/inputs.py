@@ -15,7 +15,7 @@ from fedmpi.data.forms import to_numbers
 from fedmpi.errors import UserError, shortened
 
 NO_CLASS = "without a target, or of a class that was not trained on"
-NO_GROUP = "of a group that was not trained on"
+NO_GROUP = "without a group, or of one that was not trained on,"
 REASONS = (NO_CLASS, NO_GROUP)
 """Why a row cannot be evaluated."""
 

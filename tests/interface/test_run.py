@@ -89,7 +89,7 @@ def test_evaluation_on_the_test_rows_gives_the_figures_of_the_run(run, people, t
     assert (found.groups["risk_low"] < found.groups["risk"]).all()
     assert found.notes == []
     odd = run.evaluate(rows.assign(g=rows["g"].replace("c", "z")))
-    assert odd.notes == ["15 rows of a group that was not trained on left out"]
+    assert odd.notes == ["15 rows without a group, or of one that was not trained on, left out"]
     assert found.rates.index.tolist() == ["a", "b$", "c"]
     yes = run.model.predict(rows) == "yes"
     of_a = (rows["g"] == "a").to_numpy()

@@ -262,7 +262,7 @@ def test_rows_that_cannot_be_evaluated_are_counted(folder, capsys):
     assert tried(Case("", rows), evaluate.main, folder) == 0
     told = capsys.readouterr()
     assert "2 rows without a target, or of a class that was not trained on left out" in told.err
-    assert "2 rows of a group that was not trained on left out" in told.err
+    assert "2 rows without a group, or of one that was not trained on, left out" in told.err
     assert re.search(r"^10 / yes +1 ", told.out, re.MULTILINE)
 
 
