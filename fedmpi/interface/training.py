@@ -115,7 +115,10 @@ def frames_placed(world: Ranks, dataset: Any, options: dict[str, Any]) -> Iterat
             PLACED[frame.name], place["dataset"] = frame, frame.name
         yield place
     except AgreedError as error:
-        raise type(error)(str(error).replace(f"{folder}/frame.csv", "the DataFrame")) from None
+        from fedmpi.data.datasets.csvfile import FIRST_LINE
+
+        text = str(error).replace(f"{folder}/frame.csv", "the DataFrame")
+        raise type(error)(text.replace(FIRST_LINE, "")) from None
     finally:
         PLACED.pop(place.get("dataset", ""), None)
         if world.local_rank == 0:

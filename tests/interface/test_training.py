@@ -130,6 +130,7 @@ def test_a_mistake_with_a_frame_names_the_frame(options, line, csv, scratch):
         fedmpi.train(pd.read_csv(csv), **({"target": "y", "group": "g"} | SMALL | options))
     assert line in str(error.value)
     assert str(scratch) not in str(error.value)
+    assert "first line" not in str(error.value)
     assert os.listdir("../temporary") == []
 
 

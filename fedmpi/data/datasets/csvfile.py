@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fedmpi.data.agreement import Owner
 
 DEFAULT_TEST = "0.2"
+FIRST_LINE = " Is its first line the names of its columns?"
+"""Asked of a file that has no such column; a DataFrame has no first line."""
 READING = 4
 """Version of the reading, which is a part of the key. Raise it when the same file would be read to
 other rows or inputs."""
@@ -319,6 +321,6 @@ def require(names: Iterable[str], frame: "pd.DataFrame", path: Path) -> None:
     commas = any("," in name for name in frame.columns)
     quotes = " A name with a comma stands in double quotes, as in '\"a, b\",c'." if commas else ""
     raise UserError(
-        f"{path} has no column {listed}. Is its first line the names of its columns?",
+        f"{path} has no column {listed}.{FIRST_LINE}",
         allowed.replace("Allowed:", "They are:") + quotes,
     )
