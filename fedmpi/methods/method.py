@@ -25,8 +25,8 @@ AVERAGE = Option(
     str,
     choices=AVERAGES,
     label={"all": "mean of all θ", "tail": "mean of the last quarter", "last": "last θ"},
-    help="the model that is reported: the mean of all theta, of the last quarter of the rounds, "
-    "or the last theta (the method's: all or last)",
+    help="the model that is reported: all (the mean of all theta), tail (of the last quarter of "
+    "the rounds) or last (the last theta) (the solver's or the method's)",
 )
 
 Reports = Literal["groups", "clients", "cells"] | None

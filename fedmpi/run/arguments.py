@@ -87,8 +87,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
         refuse_taken_flags(method)
     for option in methods.all_options(method).values():
         g.add_argument(option.flag, type=option.type, help=option.help or None)
-    text = "of methods with one step a round: fast, momentum and, for images, batches; paper, the "
-    text += "fixed steps of Algorithm 1 (fast)"
+    text = "how methods with one step a round step: fast (few, long steps) or paper (the fixed "
+    text += "steps of Algorithm 1, to compare with the paper) (fast)"
     g.add_argument("--solver", default="fast", help=text)
     text = "end when the model is proven to be that near to the best: gap=1e-3; for convex models"
     g.add_argument("--until", metavar="gap=G", help=text)
@@ -381,7 +381,8 @@ def _check_ranges(a: argparse.Namespace) -> None:
             number = "" if math.isfinite(value) else "a finite number "
             raise UserError(f"{_flag(name)} {value}: must be {number}above 0.")
     if a.validate is not None and not 0 < a.validate < 1:
-        raise UserError(f"--validate {a.validate}: must be a share of the rows, as .2.")
+        share = "a share of the rows above 0 and below 1, as .2"
+        raise UserError(f"--validate {a.validate}: must be {share}.")
     if a.patience is not None and a.validate is None:
         raise UserError("--patience needs --validate SHARE, by which it is told when to end.")
     parse_every(a.checkpoint_every)

@@ -140,7 +140,7 @@ def test_owners_hold_out_their_own_rows(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--validate", "1"], "--validate 1.0: must be a share of the rows"),
+        (["--validate", "1"], "--validate 1.0: must be a share of the rows above 0 and below 1"),
         (["--validate", "0"], "--validate 0.0: must be a share of the rows"),
         (["--patience", "0"], "--patience 0: must be at least 1"),
     ],
