@@ -71,7 +71,8 @@ def same(one: Run, other: Run) -> None:
     np.testing.assert_allclose(other.theta(), one.theta(), rtol=0, atol=1e-9)
     for name, group in one.result["groups"].items():
         for measure, value in group.items():
-            expected = pytest.approx(value, abs=1e-9) if isinstance(value, float) else value
+            rounded = isinstance(value, float) or measure.endswith("_interval")
+            expected = pytest.approx(value, abs=1e-9) if rounded else value
             assert other.result["groups"][name][measure] == expected
 
 
