@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from fedmpi.errors import UserError, unknown_name
@@ -39,6 +40,8 @@ def find(name: str) -> Dataset:
         parts = file.rstrip("/").lower().endswith(PARQUET)  # of one table
         return CsvFolder(file) if owners and not parts else CsvFile(file)
     if name not in FILES and not colon:
+        if os.path.exists(name):
+            raise UserError(f"unknown dataset {name!r}. Did you mean csv:{name}?")
         raise unknown_name("dataset", name, NAMES)
     from fedmpi.data.dataset import Dataset
 

@@ -550,7 +550,7 @@ def check_meanings(
                 f"{what} has {number} different labels, but {len(ways)} meanings: some{where} "
                 "differ in capital letters alone, or are two words for the same, as yes and 1, f "
                 "and female. Write each label in one way.",
-                "" if apart else f"As {', '.join(map(repr, sorted(twice[0])))}.",
+                "" if apart else f"As {', '.join(map(repr, min(map(sorted, twice))))}.",
             )
 
 

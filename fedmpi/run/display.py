@@ -118,6 +118,16 @@ def _number(value: float | None) -> str:
     return f"{value:>10.4f}" if value is not None and value == value else f"{'-':>10}"
 
 
+def validated(result: dict, rounds: int) -> str:
+    """Return the line on which round was chosen on the validation rows, and why the run ended."""
+    chosen, ended = result["validation"], result["rounds"]
+    early = f"ended after round {ended} of {rounds}, as patience did; " if ended < rounds else ""
+    return (
+        f"{early}the model is that of round {chosen['round']}, whose worst group does best on the "
+        f"validation rows: {chosen['worst_risk']:.4f}"
+    )
+
+
 class Progress:
     """A bar with the worst group's risk at a terminal; elsewhere a plain line every so often."""
 

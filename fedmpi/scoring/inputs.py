@@ -87,7 +87,7 @@ class Tally:
         told = {
             "unseen": "values not seen in training, all zero in the inputs",
             "text": "values are text where training had numbers, taken as missing",
-            "missing": "values missing, which none was in training",
+            "missing": "missing, where training had all values",
         }
         for kind, found in self.counts.items():
             lines += [f"column {name!r}: {n:,} {told[kind]}" for name, n in found.items()]
@@ -103,14 +103,15 @@ def require(wanted: Iterable[str], given: Iterable[str], what: str = "the rows")
     lacking = [name for name in wanted if name not in given]
     if not lacking:
         return
-    hints = []
+    hints = ""
     for name in lacking:
-        nearest = difflib.get_close_matches(name, given, n=1, cutoff=0.6)
-        hints.append(f"{name!r}{f' (is it {nearest[0]!r}?)' if nearest else ''}")
+        if nearest := difflib.get_close_matches(name, given, n=1, cutoff=0.7):
+            hints += f"Is {nearest[0]!r} meant for {name!r}? "
+    one = len(lacking) == 1
     raise UserError(
-        f"{what} lack {len(lacking)} of the columns that the model needs: "
-        f"{', '.join(map(repr, lacking))}.",
-        f"Lacking: {', '.join(hints)}; there are: {names(given)}.",
+        f"{what}: no column{'' if one else 's'} {', '.join(map(repr, lacking))}, which "
+        f"{'is' if one else 'are'} needed.",
+        f"{hints}There are: {names(given)}.",
     )
 
 

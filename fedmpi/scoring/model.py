@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,6 +160,16 @@ class Model:
 
         return self.encode_counted(rows, Tally())
 
+    def _encode_aloud(self, rows: pd.DataFrame | np.ndarray) -> np.ndarray:
+        """Return the inputs of raw rows; warn of what is odd in them."""
+        from fedmpi.scoring.inputs import Tally
+
+        tally = Tally()
+        inputs = self.encode_counted(rows, tally)
+        for line in tally.lines():
+            warnings.warn(line, stacklevel=3)
+        return inputs
+
     def encode_counted(self, rows: pd.DataFrame | np.ndarray, tally: Tally) -> np.ndarray:
         """Return the inputs of raw rows; add what is odd in them to `tally`."""
         if isinstance(rows, np.ndarray):
@@ -214,11 +225,11 @@ class Model:
 
     def predict_proba(self, rows: pd.DataFrame | np.ndarray) -> np.ndarray:
         """Return the probability of each class, rows × classes in the order of `classes`."""
-        return torch.softmax(self.logits(self.encode(rows)), dim=1).numpy()
+        return torch.softmax(self.logits(self._encode_aloud(rows)), dim=1).numpy()
 
     def predict(self, rows: pd.DataFrame | np.ndarray) -> np.ndarray:
         """Return the name of the likeliest class of each row."""
-        likeliest = self.logits(self.encode(rows)).argmax(1).numpy()
+        likeliest = self.logits(self._encode_aloud(rows)).argmax(1).numpy()
         return np.array(self.classes, dtype=object)[likeliest]
 
 

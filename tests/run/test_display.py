@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fedmpi.run.display import Progress, facts, result_table
+from fedmpi.run.display import Progress, facts, result_table, validated
 
 
 def group(risk: float | None, accuracy: float, n_test: int = 40, **more: object) -> dict:
@@ -91,3 +91,10 @@ def test_a_bar_shows_the_worst_group(capsys):
 def test_none_prints_nothing(capsys):
     Progress("none", rounds=1).update(1, ("a",), np.array([0.5]))
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_round_that_validation_chose_is_said():
+    result = {"rounds": 21, "validation": {"round": 10, "worst_risk": 0.61625}}
+    line = validated(result, 100)
+    assert line.startswith("ended after round 21 of 100") and "that of round 10" in line
+    assert "ended" not in validated(result | {"rounds": 100}, 100)
