@@ -35,6 +35,9 @@ LOOK_EVERY = 0.1
 LOOK_FOR_RANKS_EVERY = 0.02
 """Seconds between looks for ranks.json. Few: a rank that dies before we have seen its process
 cannot be told from the others."""
+CLOCK_TICK = 0.02
+"""Seconds by which a file may look older than it is: its time is that of the kernel's last
+tick. A file of the try before is older than that."""
 GRACE = 20
 """Seconds that a launcher has to end after its ranks. Open MPI's waits for ever for a host that
 cannot be reached any more."""
@@ -233,7 +236,7 @@ class Witness(threading.Thread):
 
     def _is_there(self, path: Path) -> bool:
         with contextlib.suppress(OSError):
-            return path.stat().st_mtime >= self.since
+            return path.stat().st_mtime >= self.since - CLOCK_TICK
         return False
 
 
