@@ -89,13 +89,13 @@ def test_codes_and_other_texts_are_inside():
 
 
 def test_a_network_that_is_no_perceptron_on_a_table(monkeypatch, tmp_path):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "net_of_a_table.py").write_text(
         "from torch import nn\n"
         "def net(shape, classes):\n"
         "    return nn.Sequential(nn.Linear(shape[0], 5), nn.Tanh(), nn.Linear(5, classes))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    model = described("mine:net", (2,), 3, features=["u", "v"])
+    model = described("net_of_a_table:net", (2,), 3, features=["u", "v"])
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(6, 2)), columns=["u", "v"])
     found = session(model).run(
         ["probabilities"], {name: rows[[name]].to_numpy() for name in ("u", "v")}
