@@ -113,10 +113,11 @@ def test_mlflow(train, people, tmp_path, monkeypatch):
 
 
 def test_wandb(train, people, monkeypatch):
-    pytest.importorskip("wandb", reason="the extra wandb is not installed")
+    wandb = pytest.importorskip("wandb", reason="the extra wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = train(*people, "--log", "wandb")
+    wandb.teardown()  # waits for the process of wandb's own that writes the file
     (file,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
     known = (run.folder / "wandb.id").read_text().strip()
     assert known in file.name
