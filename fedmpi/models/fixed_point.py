@@ -1,0 +1,129 @@
+"""Sums of integers: the same bits whoever is added first, --sums exact.
+
+A sum of floating-point numbers depends on the order of its addends, so on the number of ranks, on
+the MPI library and on how this library adds. A sum of integers does not. So each unit of work (some
+rows of one client, the same rows on any layout) is rounded once, to a multiple of 2^-bits, and the
+multiples are added as integers of 64 bits, modulo 2^64:
+
+    integer = round(number × 2^bits),    bits = 62 - log2(limit) - ⌈log2(addends)⌉
+
+With at most `addends` addends, none beyond ±limit, a sum is within ±2^62, and what is read back is
+the sum itself, not the sum modulo 2^64. An addend beyond the limit is not added: its rank tells all
+ranks by the flag that is summed with the changes, and the round ends with a line.
+
+For Adult (40 clients, limit 2^7) a change of theta is a multiple of 2^-47: a float32 of theta's
+size, 0.1, has a last digit that is a million times as large.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CHANGE_LIMIT = 2.0**7
+"""Largest change of one parameter that a unit of rows may ask for."""
+LOSS_LIMIT = 2.0**16
+"""Largest loss of a row."""
+CHUNK = 2**16
+"""Numbers that are converted at a time: what is between float and integer stays in the cache."""
+
+NOT_FINITE, BEYOND = 2**40, 2**50
+"""Parts of the flag that is summed with the changes: of ranks whose change is not finite, and of
+ranks whose change is beyond the limit. Below are what floats tell, too: stop, or done."""
+
+
+def units_of(client_sizes: np.ndarray, micro_batch: int) -> int:
+    """Bound of the number of units of a round, from numbers that no layout changes.
+
+    A client has a unit for every micro-batch of its rows. Four times as many, because a batch of
+    the federation may have rows twice, and because ranks may add shares of noise.
+    """
+    return 4 * int((-(-client_sizes // micro_batch)).sum())
+
+
+class FixedPoint:
+    """Multiples of 2^-bits, of which any `addends` within ±limit sum to less than 2^63."""
+
+    def __init__(self, limit: float, addends: int, most_bits: int = 62) -> None:
+        self.limit = limit
+        bits = 62 - math.ceil(math.log2(limit)) - max(0, addends - 1).bit_length()
+        self.bits = min(bits, most_bits)
+        self.scale = 2.0**self.bits
+
+    def integers(self, numbers: np.ndarray) -> np.ndarray:
+        """Round numbers, all of them within the limit times their rows, to integers mod 2^64."""
+        return np.rint(numbers * self.scale).astype(np.int64).view(np.uint64)
+
+    def numbers(self, integers: np.ndarray) -> np.ndarray:
+        """Return the numbers that these integers mod 2^64 are multiples of 2^-bits of."""
+        return integers.view(np.int64) / self.scale
+
+
+class ExactSum:
+    """The sum of the units of a rank, as integers in the memory that MPI sums; the flag is last."""
+
+    def __init__(self, buffer: np.ndarray, fixed: FixedPoint) -> None:
+        self.buffer, self.fixed = buffer, fixed
+        self.total = torch.from_numpy(buffer[:-1].view(np.int64))
+        room = min(CHUNK, len(self.total))
+        self._scaled = torch.empty(room, dtype=torch.float64)
+        self._rounded = torch.empty(room, dtype=torch.int64)
+        self.clear()
+
+    def clear(self) -> None:
+        self.buffer[:] = 0
+        self.beyond = self.not_finite = False
+
+    def add(self, change: Tensor) -> None:
+        """Add a unit's change, rounded once; one that is not within the limit is noted instead."""
+        low, high = (float(end) for end in torch.aminmax(change))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            self.not_finite = True
+        elif max(-low, high) > self.fixed.limit:
+            self.beyond = True
+        else:
+            for part, total in zip(change.split(CHUNK), self.total.split(CHUNK), strict=True):
+                scaled, rounded = self._scaled[: len(part)], self._rounded[: len(part)]
+                torch.mul(part, self.fixed.scale, out=scaled).round_()
+                total.add_(rounded.copy_(scaled))
+
+    def may_add(self, losses: Tensor) -> bool:
+        """Return whether the losses of rows are all within the limit; note it if they are not."""
+        low, high = (float(end) for end in torch.aminmax(losses)) if len(losses) else (0.0, 0.0)
+        self.not_finite |= not (math.isfinite(low) and math.isfinite(high))
+        self.beyond |= max(-low, high) > LOSS_LIMIT
+        return not (self.not_finite or self.beyond)
+
+    def put_flag(self, flag: float) -> None:
+        """Write the rank's flag, with what `add` has noted, as an integer."""
+        code = int(flag) if math.isfinite(flag) else NOT_FINITE
+        code += NOT_FINITE * self.not_finite + BEYOND * self.beyond
+        self.buffer[-1] = np.int64(code).view(np.uint64)
+
+    def flag(self) -> float:
+        """Return the sum of the ranks' flags: NaN if a change of any rank could not be added."""
+        code = int(self.buffer[-1].view(np.int64))
+        self.beyond = code >= BEYOND // 2
+        return math.nan if code >= NOT_FINITE // 2 else float(code)
+
+    def read(self, into: Tensor) -> None:
+        """Write the sum, as numbers, to `into`."""
+        for part, total in zip(into.split(CHUNK), self.total.split(CHUNK), strict=True):
+            part.copy_(self._scaled[: len(total)].copy_(total).div_(self.fixed.scale))
+
+
+def in_lines(x: Tensor) -> Tensor:
+    """Return a table whose rows each begin a cache line; the same numbers.
+
+    The last bits of a matrix product may depend on where in a line its factors begin. The rows of a
+    client begin at another place on another layout, so each row begins at the same.
+    """
+    if x.dim() != 2 or not x.is_floating_point():
+        return x
+    of_line = 64 // x.element_size()
+    wide = -(-x.shape[1] // of_line) * of_line
+    table = x.new_zeros(len(x), wide)[:, : x.shape[1]]
+    return table.copy_(x)
