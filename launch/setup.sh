@@ -4,9 +4,9 @@
 #   ./launch/setup.sh [--mpi mpich|openmpi] [EXTRA ...]
 #
 # MPICH goes into .venv, Open MPI into .venv-openmpi: both bring a `mpirun`. An EXTRA is one of
-# setup.cfg's (images, acs, parquet, report, tune, onnx, notebook, test). Run the script as often as
-# you like: only what has changed is installed. PYTHON=/path/to/python chooses the Python (3.10 or
-# newer), FEDMPI_MPI the MPI.
+# setup.cfg's (images, acs, parquet, report, tune, onnx, notebook, secure, private, test). Run the
+# script as often as you like: only what has changed is installed. PYTHON=/path/to/python chooses the
+# Python (3.10 or newer), FEDMPI_MPI the MPI.
 #
 # The other scripts source this file and call `set_up`.
 
