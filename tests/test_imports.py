@@ -61,11 +61,12 @@ fedmpi.federation fedmpi.federation.assignment fedmpi.federation.clients
 fedmpi.federation.evaluation fedmpi.federation.exchange fedmpi.federation.job
 fedmpi.federation.rounds fedmpi.methods fedmpi.methods.adversary fedmpi.methods.fedminmax
 fedmpi.methods.method fedmpi.methods.optimizer fedmpi.methods.option fedmpi.methods.simplex
-fedmpi.models fedmpi.models.batched_clients fedmpi.models.flat fedmpi.models.losses
-fedmpi.models.perceptron fedmpi.models.perceptron_passes fedmpi.mpi fedmpi.mpi.allreduce
-fedmpi.mpi.board fedmpi.mpi.flags fedmpi.mpi.init fedmpi.mpi.launcher fedmpi.mpi.placement
-fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start fedmpi.plugins fedmpi.run fedmpi.run.config
-fedmpi.scoring fedmpi.scoring.scores fedmpi.train
+fedmpi.models fedmpi.models.batched_clients fedmpi.models.fixed_point fedmpi.models.flat
+fedmpi.models.losses fedmpi.models.perceptron fedmpi.models.perceptron_passes fedmpi.mpi
+fedmpi.mpi.allreduce fedmpi.mpi.board fedmpi.mpi.flags fedmpi.mpi.init fedmpi.mpi.launcher
+fedmpi.mpi.placement fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start fedmpi.plugins
+fedmpi.privacy fedmpi.privacy.versions fedmpi.run fedmpi.run.config fedmpi.scoring
+fedmpi.scoring.scores fedmpi.train
 """
 
 

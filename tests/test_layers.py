@@ -10,7 +10,7 @@ from pathlib import Path
 import fedmpi
 
 LAYERS = (
-    *("errors", "intervals", "plugins", "mpi", "data models", "methods"),
+    *("errors", "intervals", "plugins", "mpi", "privacy", "data models", "methods"),
     *("run", "scoring", "federation", "commands"),
 )
 """What shares a layer, as `data` and `models` do, must do without each other."""
@@ -18,12 +18,14 @@ COMMANDS = (
     "train",
     "predict",
     "evaluate",
+    "verify",
     "tune",
     "reproduce",
     "report",
     "card",
     "bench",
     "scaling",
+    "keys",
     "interface",
     "__init__",
 )

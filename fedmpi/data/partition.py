@@ -56,7 +56,7 @@ class Partition:
     @property
     def total(self) -> int:
         """Number of all rows, n."""
-        return len(self.client_of_row)
+        return int(self.counts.sum())
 
     @property
     def shares(self) -> np.ndarray:
@@ -83,6 +83,17 @@ class Partition:
         counts[:, list(clients)] = 0
         left = self.client_of_row[~np.isin(self.client_of_row, list(clients))]
         return replace(self, client_of_row=left, counts=counts)
+
+    def without_groups(self, groups: Sequence[int]) -> "Partition":
+        """Return the partition without the rows of these groups, whose numbers stay unused.
+
+        Which client holds each row is no longer known: use it where rows are already allocated.
+        """
+        if not groups:
+            return self
+        counts = self.counts.copy()
+        counts[list(groups)] = 0
+        return replace(self, client_of_row=self.client_of_row[:0], counts=counts)
 
     def digest(self) -> str:
         """SHA-256 of who holds what: a checkpoint continues only on the same partition."""

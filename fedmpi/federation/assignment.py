@@ -69,7 +69,11 @@ def _by_speed(client_costs: np.ndarray, order: list[int], speeds: np.ndarray) ->
     return [np.sort(np.array(mine)) for mine in hosted]
 
 
-def spread_rows(total: int, ranks: int) -> list[slice]:
-    """Contiguous blocks of `total` rows, one a rank, whose lengths differ by at most one."""
-    bounds = [total * rank // ranks for rank in range(ranks + 1)]
+def spread_rows(total: int, ranks: int, block: int = 1) -> list[slice]:
+    """Contiguous runs of `total` rows, one a rank, whose lengths differ by at most one `block`.
+
+    Each run has whole blocks, and the last run what is left.
+    """
+    blocks = -(-total // block)
+    bounds = [min(total, blocks * rank // ranks * block) for rank in range(ranks + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]

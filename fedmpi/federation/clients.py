@@ -13,11 +13,13 @@ from torch import Tensor
 from fedmpi.data.duplicates import Distinct, find_equal
 from fedmpi.federation.assignment import spread_rows
 from fedmpi.models.batched_clients import FEW, BatchedTraining, ClientBatch, batch_clients
+from fedmpi.models.fixed_point import in_lines
 from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import Loss
 
 if TYPE_CHECKING:
     from fedmpi.federation.batches import Batches
+    from fedmpi.federation.private import Private
     from fedmpi.run.config import Config
 
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -81,6 +83,8 @@ class Clients:
         """Places of these clients among all that the rank hosts: all places, or a cohort's."""
         self.sizes = counts.sum(axis=0)
         self._cells = counts.T.shape
+        self.exact = model.exact is not None
+        """Whether sums have the same bits on any layout: then clients share no pass."""
         self.x, self.y = rows.x, rows.y
         hosted = torch.from_numpy(np.repeat(np.arange(len(numbers)), self.sizes))
         self.cell = hosted.to(rows.group.device) * len(counts) + rows.group
@@ -91,6 +95,8 @@ class Clients:
         self.losses = torch.empty(len(self.y), dtype=model.theta.dtype, device=self.y.device)
         self.batches: Batches | None = None
         """With --batch-rows: which rows are in the batch of a round."""
+        self.private: Private | None = None
+        """With --dp-epsilon: limits of gradients and losses, and this rank's noise."""
         self._counts_for = self.losses[:0]
         self._distinct: Distinct | None = None
         self._received: Tensor | None = None
@@ -118,11 +124,11 @@ class Clients:
         assert self._distinct is None, "rows of several clients were merged"
         rows = [np.arange(self.ends[i] - self.sizes[i], self.ends[i]) for i in places]
         chosen = torch.from_numpy(np.concatenate(rows)).to(self.cell.device)
-        group = self.cell[chosen] % len(self.counts)
+        group, x = self.cell[chosen] % len(self.counts), self.x[chosen]
         some = Clients(
             self.numbers[places],
             self.counts[:, places],
-            Rows(self.x[chosen], self.y[chosen], group),
+            Rows(in_lines(x) if self.exact else x, self.y[chosen], group),
             self.model,
             self.loss,
             self.micro_batch,
@@ -144,27 +150,39 @@ class Clients:
         `cell_weights` is called when the first backward pass needs the weights; `report` as soon
         as the last forward pass has computed the losses, before the last backward pass.
         """
-        batch = self._rows_of_round(t) if self.batches else None
+        private = self.private
+        sampled = self.batches or (private and private.sampling < 1)
+        batch = self._rows_of_round(t) if sampled else None
         x, y, kept = (batch.x, batch.y, batch.losses) if batch else (self.x, self.y, self.losses)
+        of_cells = np.zeros(0)
+        """The weights of this round: once it has been reported, others may be on their way."""
         if not len(x):
+            of_cells = cell_weights()
             report(np.zeros(self._cells))
-            return
         step = kept[:0]
-        micro_batches = self._micro_batches(len(x))
+        micro_batches = self._micro_batches(batch)
 
         def weights(losses: Tensor) -> Tensor:
-            nonlocal step
-            kept[rows] = losses
+            nonlocal step, of_cells
+            kept[rows] = losses.clamp(max=private.loss_clip) if private else losses
             if rows is micro_batches[0]:
-                of_cells = self.by_cell(-lr * cell_weights())
-                step = of_cells[batch.cell].mul_(batch.counts_for) if batch else of_cells[self.cell]
+                of_cells = cell_weights()
+                steps = self.by_cell(-lr * of_cells)
+                step = steps[batch.cell].mul_(batch.counts_for) if batch else steps[self.cell]
                 step = step if batch else self._of_kept_rows(step)
             if rows is micro_batches[-1]:
                 report(self._sum_by_cell(batch))
             return step[rows]
 
-        for rows in micro_batches:
-            self.model.add_gradient(x[rows], y[rows], self.loss, weights)
+        for rows in micro_batches if len(x) else []:
+            what = x[rows], y[rows], self.loss, weights
+            if private:
+                self.model.add_clipped_gradient(*what, private.clip)
+            else:
+                self.model.add_gradient(*what)
+            self.model.close_unit()
+        if private:
+            private.add_noise(self.model, lr * of_cells)
 
     def second_order_sums(
         self,
@@ -186,7 +204,7 @@ class Clients:
         of_groups = torch.stack([self._of_kept_rows((group == a).to(dtype)) for a in range(groups)])
         of_rows = self._of_kept_rows(self.by_cell(weights)[self.cell])
         sums = Curvature(self.model, groups)
-        for rows in self._micro_batches(len(self.x)):
+        for rows in self._micro_batches():
             sums.add(self.x[rows], self.y[rows], of_groups[:, rows], of_rows[rows])
         sums.put(gradients, hessian)
         self.model.change.add_(torch.from_numpy(-lr * weights).to(gradients) @ gradients)
@@ -199,13 +217,20 @@ class Clients:
 
     def _rows_of_round(self, t: int) -> Batch:
         """The rows of this rank in the batch of round `t`."""
-        assert self.batches
-        chosen = torch.from_numpy(self.batches.rows(t)).to(self.cell.device)
+        if self.private:
+            rows = self.private.sample(len(self.x))
+            counts_for = self.losses.new_full((len(rows),), 1 / self.private.sampling)
+        else:
+            assert self.batches
+            rows = self.batches.rows(t)
+        chosen = torch.from_numpy(rows).to(self.cell.device)
+        if not self.private:
+            counts_for = self._counts_for.index_select(0, chosen)
         return Batch(
             self._gather(self.x, chosen),
             self.y.index_select(0, chosen),
             self.cell.index_select(0, chosen),
-            self._counts_for.index_select(0, chosen),
+            counts_for,
             self.losses.new_empty(len(chosen)),
         )
 
@@ -221,14 +246,17 @@ class Clients:
     def loss_sums(self) -> np.ndarray:
         """Sum the losses of each cell at the model's theta; return hosted clients × groups."""
         with torch.no_grad():
-            for rows in self._micro_batches(len(self.x)):
+            for rows in self._micro_batches():
                 self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
         return self._sum_by_cell()
 
     def _sum_by_cell(self, batch: Batch | None = None) -> np.ndarray:
         """Sum `losses` by cell, in one segmented sum over all rows: hosted clients × groups."""
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)
-        if batch:
+        exact = self.model.exact
+        if exact and not exact.may_add(batch.losses if batch else self.losses):
+            pass  # all ranks learn of it when the changes are summed
+        elif batch:
             sums.index_add_(0, batch.cell, batch.losses.double() * batch.counts_for)
         else:
             losses = self.losses[self._distinct.place] if self._distinct else self.losses
@@ -278,15 +306,17 @@ class Clients:
             self._received = torch.empty_like(theta)
         received = self._received.copy_(theta)
         for i in range(len(self.numbers)) if places is None else places:
-            self._train_locally(i, t, config, objective, correction)
+            if self.sizes[i]:
+                self._train_locally(i, t, config, objective, correction)
             yield i, theta.sub_(received)
             theta.copy_(received)
-        if not torch.isfinite(self.model.change.sum()):
+        if not self.model.change_is_finite():
             self._find_diverged(t, config, objective, correction)
 
     def add(self, change: Tensor, share: float) -> None:
         """Add `share` × a client's change to the sum."""
         self.model.change.add_(change, alpha=share)
+        self.model.close_unit()
 
     def _find_diverged(
         self,
@@ -310,7 +340,7 @@ class Clients:
             few = self.sizes * config.local_epochs <= FEW
             if config.local_epochs == 1:  # one step from the common theta, and no second one
                 few |= self.sizes <= min(config.batch_size, self.micro_batch)
-            few &= self._batched_training is not None
+            few &= self._batched_training is not None and not self.exact
             small = np.flatnonzero(few)
             self._client_batches = batch_clients(
                 small,
@@ -398,12 +428,32 @@ class Clients:
     def _gather(self, x: Tensor, chosen: Tensor) -> Tensor:
         """Gather the chosen rows into a buffer that the next batch overwrites."""
         if self._batch is None or len(self._batch) < len(chosen):
-            self._batch = x.new_empty(len(chosen), *x.shape[1:])
+            batch = x.new_empty(len(chosen), *x.shape[1:])
+            self._batch = in_lines(batch) if self.exact else batch
         return torch.index_select(x, 0, chosen, out=self._batch[: len(chosen)])
 
-    def _micro_batches(self, rows: int) -> list[slice]:
+    def _micro_batches(self, batch: Batch | None = None) -> list[slice]:
         """Split the rows into as few micro-batches as possible, of equal length.
 
-        Of equal length, because the last backward pass hides the messages of the round.
+        Of equal length, because the last backward pass hides the messages of the round. For exact
+        sums none has rows of two clients, so that its bits do not depend on who shares the rank.
         """
-        return spread_rows(rows, max(1, -(-rows // self.micro_batch)))
+        if not self.exact:
+            return split_run(0, len(batch.x if batch else self.x), self.micro_batch)
+        if batch:
+            client = (batch.cell // len(self.counts)).cpu().numpy()
+            ends = np.flatnonzero(np.diff(client, append=-1)) + 1
+        else:
+            ends = self.ends[self.sizes > 0]
+        starts, stops = [0, *ends[:-1].tolist()], ends.tolist()
+        return [
+            rows
+            for start, stop in zip(starts, stops, strict=False)
+            for rows in split_run(start, stop, self.micro_batch)
+        ]
+
+
+def split_run(start: int, stop: int, most: int) -> list[slice]:
+    """Split the rows from `start` to `stop` into runs of equal length, of `most` rows at most."""
+    parts = spread_rows(stop - start, max(1, -(-(stop - start) // most)))
+    return [slice(start + rows.start, start + rows.stop) for rows in parts]

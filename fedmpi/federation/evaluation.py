@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 
+from fedmpi.errors import UserError
 from fedmpi.federation.clients import Rows
+from fedmpi.models.fixed_point import LOSS_LIMIT, FixedPoint
 from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import Loss
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.scoring.scores import Scores
+
+
+@dataclass
+class ExactScores:
+    """Sums of scores that have the same bits on any layout: integers, added for each unit."""
+
+    rows: int
+    """Number of rows that all ranks score together."""
+    runs: list[int]
+    """Lengths of the runs of this rank's rows that share no pass."""
+    mask: Callable[[np.ndarray], None] | None = None
+    """Function that masks this rank's sums, if they are secret."""
+
+    def scales(self, scores: Scores) -> np.ndarray:
+        """Scale of each of the sums: of losses, of squares, and of counts."""
+        of_losses = FixedPoint(LOSS_LIMIT, self.rows).scale
+        of_squares = FixedPoint(LOSS_LIMIT**2, self.rows).scale
+        groups = len(scores.losses)
+        kinds = (of_losses, of_squares, 1.0)
+        return np.repeat(kinds, (groups, groups, len(scores.sums) - 2 * groups))
+
+    def units(self, micro_batch: int) -> list[slice]:
+        """The rows of each pass."""
+        ends = np.cumsum(self.runs, dtype=np.int64).tolist()
+        starts = [0, *ends[:-1]]
+        return [
+            slice(first, min(first + micro_batch, end))
+            for start, end in zip(starts, ends, strict=False)
+            for first in range(start, end, micro_batch)
+        ]
 
 
 def evaluate(
@@ -19,15 +55,50 @@ def evaluate(
     groups: int,
     classes: int,
     micro_batch: int,
+    exact: ExactScores | None = None,
 ) -> Scores:
     """Score the model at its theta; on the server, the Scores are summed over all ranks."""
     scores = Scores(groups, classes)
+    if exact:
+        return _evaluate_exactly(ranks, model, loss, rows, scores, micro_batch, exact)
     if rows is not None:
-        with torch.no_grad():
-            for start in range(0, len(rows.x), micro_batch):
-                batch = slice(start, start + micro_batch)
-                y, group = rows.y[batch], rows.group[batch]
-                logits = model(rows.x[batch])
-                scores.add(loss(logits, y), logits.argmax(1), y, group)
+        for start in range(0, len(rows.x), micro_batch):
+            _score(model, loss, rows, slice(start, start + micro_batch), scores)
     ranks.wait(ranks.Ireduce(scores.sums))
+    return scores
+
+
+@torch.no_grad()
+def _score(model: FlatModel, loss: Loss, rows: Rows, batch: slice, scores: Scores) -> None:
+    """Add the scores of a batch of the rows."""
+    y, group = rows.y[batch], rows.group[batch]
+    logits = model(rows.x[batch])
+    scores.add(loss(logits, y), logits.argmax(1), y, group)
+
+
+def _evaluate_exactly(
+    ranks: Ranks,
+    model: FlatModel,
+    loss: Loss,
+    rows: Rows | None,
+    scores: Scores,
+    micro_batch: int,
+    exact: ExactScores,
+) -> Scores:
+    """Evaluate with sums of integers; `scores`, still zero, is for the result."""
+    scales, totals = exact.scales(scores), np.zeros(len(scores.sums), dtype=np.uint64)
+    if rows is not None:
+        for batch in exact.units(micro_batch):
+            unit = Scores(*scores.confusion.shape[:2])
+            _score(model, loss, rows, batch, unit)
+            if not (unit.losses <= LOSS_LIMIT * np.maximum(unit.rows, 1)).all():  # or NaN
+                raise UserError(
+                    f"a loss is not finite, or beyond {LOSS_LIMIT:,.0f}, the most that --sums "
+                    "exact can add: use --sums float."
+                )
+            totals += np.rint(unit.sums * scales).astype(np.int64).view(np.uint64)
+    if exact.mask:
+        exact.mask(totals)
+    ranks.wait(ranks.Ireduce(totals))
+    scores.sums[:] = totals.view(np.int64) / scales
     return scores

@@ -15,16 +15,22 @@ the numbers mean is in rounds.py and in the methods.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from fedmpi.methods.method import Reports
+from fedmpi.models.fixed_point import FixedPoint
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi.allreduce import Flat, Hierarchical
 from fedmpi.mpi.board import Board
 from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks, Waited
+
+if TYPE_CHECKING:
+    from fedmpi.federation.private import Private
+    from fedmpi.privacy.masks import Masks
 
 DONE = -1e6
 """Flag of a run that has come to its end before its last round: less than all ranks' signals."""
@@ -49,7 +55,17 @@ class Exchange:
         counts: np.ndarray | None = None,
         assignment: list[np.ndarray] | None = None,
         board: Board | None = None,
+        exact_losses: FixedPoint | None = None,
+        masks: Masks | None = None,
+        attempt: int = 0,
+        private: Private | None = None,
     ) -> None:
+        """Set up the buffers. With `exact_losses` the sums of losses by group are of integers.
+
+        With `private` a client rank adds its noise to its losses. With `masks` these and changes
+        leave the rank masked. `attempt` counts how often ranks have died, so that a round that is
+        done again has other masks.
+        """
         self.ranks, self.model, self.reports, self.board = ranks, model, reports, board
         self.reduction = reduction
         """The sum over the ranks; the reduction's buffer is the model's."""
@@ -63,7 +79,11 @@ class Exchange:
         """Whether any rank had been asked to stop when the last round closed; same on all ranks."""
         self._by_group = reports == "groups"
         self._by_client = reports in ("clients", "cells")
-        self._group_sums = np.empty(groups)
+        self.t = 0
+        """The round that is under way."""
+        self._exact, self.masks, self.attempt = exact_losses, masks, attempt
+        self._private = private
+        self._group_sums = np.empty(groups, dtype=np.uint64 if exact_losses else np.float64)
         width = groups if reports == "cells" else 1
         self._part = np.empty((hosted, width))
         self._weights = np.empty(groups) if self._by_group else np.empty((hosted, width))
@@ -91,7 +111,13 @@ class Exchange:
         if self.ranks.is_server:
             self.receive_weights()  # the weights must have left the buffer that losses arrive in
         if evaluate or self._by_group:
-            self._group_sums[:] = 0 if losses is None else losses.sum(axis=0)
+            self._group_sums[:] = 0
+            if losses is not None:
+                sums = self._exact.integers(losses) if self._exact else losses
+                self._group_sums[:] = sums.sum(axis=0)
+                if self._private and self._exact:
+                    self._group_sums += self._private.loss_noise(len(self._group_sums), self._exact)
+            self._mask(self._group_sums, "LOSSES")
             if self.board:
                 self.board.tell(self._group_sums)
             else:
@@ -116,13 +142,16 @@ class Exchange:
             sizes = self._counts.sum(axis=1) if cohort is None else self._counts[:, cohort].sum(1)
             risks = np.full(len(self._group_sums), np.nan)
             self.present = sizes > 0
-            np.divide(self._group_sums, sizes, out=risks, where=self.present)
+            exact = self._exact
+            sums = exact.numbers(self._group_sums) if exact else self._group_sums
+            np.divide(sums, sizes, out=risks, where=self.present)
             self.group_risks = risks
         if self._by_client:
             assert self._whole is not None
-            sums = np.zeros(self._cell_sizes.shape)
-            sums[self._order] = self._whole
-            risks = sums / np.maximum(self._cell_sizes, 1)  # an empty cell has no risk, but no rows
+            of_cells = np.zeros(self._cell_sizes.shape)
+            of_cells[self._order] = self._whole
+            # An empty cell has no risk, but no rows.
+            risks = of_cells / np.maximum(self._cell_sizes, 1)
             risks = risks if self.reports == "cells" else risks[:, 0]
             if cohort is not None:
                 risks[np.setdiff1d(np.arange(len(risks)), cohort)] = np.nan
@@ -160,14 +189,29 @@ class Exchange:
         """
         self.model.scalars[-1] = flag
         self.model.to_mpi()
+        self._mask(self.model.buffer, "CHANGES")
         self.reduction.start()
         self._finish_sending()
         self.reduction.finish()
-        self.asked_to_stop = bool(self.model.buffer[-1] > 0)
-        self.done = bool(self.model.buffer[-1] < 0)
-        self.model.from_mpi()
+        self.take_sum()
         if self.ranks.is_server:
             self.receive_weights()
+
+    def take_sum(self) -> None:
+        """Take what the sum of all ranks says: the change of theta, and whether to go on."""
+        summed = self.model.flag()
+        self.asked_to_stop, self.done = summed > 0, summed < 0
+        self.model.from_mpi()
+
+    def _mask(self, numbers: np.ndarray, message: str) -> None:
+        """Mask `numbers` in place, if the sums are secret: in the sum over the ranks masks cancel.
+
+        What is not masked does not leave the rank: MPI and shared memory have masked numbers only.
+        """
+        if self.masks:
+            from fedmpi.privacy.masks import Message  # which needs a package that others do without
+
+            self.masks.add(numbers, self.t, self.attempt, Message[message])
 
     def share_theta(self) -> None:
         """Copy the server's theta to every rank's, where the server alone has stepped."""

@@ -53,11 +53,19 @@ class SurvivingTraining(Training):
     _weights_due: bool = field(default=True, init=False)
     """Whether the clients have yet to be told the weights that the round begins with."""
 
+    _risks: np.ndarray | None = field(default=None, init=False)
+    """Risks of the round that the server has got, if sums are secret."""
+    _risks_known: bool = field(default=False, init=False)
+    """Whether the server has them, on every rank."""
+    _total: np.ndarray | None = field(default=None, init=False)
+    """Sum of the round that this rank has got, if sums are secret."""
+
     def begin_rounds(self) -> None:
         """Leave sending the first weights to the first round, which is repeated after a death."""
         self._theta = torch.empty_like(self.model.theta)
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
+        self._risks, self._risks_known, self._total = None, False, None
         self._theta.copy_(self.model.theta)
         beside = [*self.method.kept_everywhere().values(), *self.method.of_clients.values()]
         before = [value.clone() for value in beside]
@@ -76,9 +84,66 @@ class SurvivingTraining(Training):
             for value, old in zip(beside, before, strict=True):
                 value.copy_(old)
             self.method.restore(state)
-            self._lose(lost, t)
+            if self.exchange.masks:
+                self._share_what_is_known()
+            # A round whose sum is known has the dead ranks' part; the next one has not.
+            self._lose(lost, t if self._total is None else t + 1)
 
         return self.survivors.together(work, again)
+
+    def _share_what_is_known(self) -> None:
+        """Tell all ranks what any of them has got of a round whose sums are secret.
+
+        A sum over all ranks and one over those that are left, at the same theta, must never both
+        exist: their difference is what the dead ranks had. So a sum that any rank has is the sum
+        of the round, and is not asked for again; nor are losses that the server has.
+        """
+        comm, mine = self.ranks.comm, self.ranks.rank
+        known = np.array([self._risks is not None, self._total is not None], dtype=np.int64)
+        whose = np.where(known, mine, -1)
+        self.ranks.wait(comm.Iallreduce(MPI.IN_PLACE, whose, op=MPI.MAX))
+        self._risks_known, root = bool(whose[0] >= 0), int(whose[1])
+        if root >= 0:
+            total = self._total if self._total is not None else np.empty_like(self.model.buffer)
+            self.ranks.wait(comm.Ibcast(total, root=root))
+            self._total = total
+
+    def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
+        Training.report(self, None if self._risks_known else losses, evaluate, cohort)
+
+    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None) -> np.ndarray | None:
+        risks = Training.receive_risks(self, evaluate, cohort)
+        if self._risks is not None:  # the ranks have sent zeros
+            risks = self.exchange.group_risks = self._risks
+        elif self.exchange.masks:
+            self._risks = risks
+        return risks
+
+    def sum_changes(self) -> None:
+        Training.sum_changes(self)
+        if self.exchange.masks:
+            self._total = self.model.buffer.copy()
+
+    def one_round(self, t: int, evaluate: bool) -> None:
+        """Do the round, or end it with the sum that some rank had got when others died."""
+        if self._total is None:
+            Training.one_round(self, t, evaluate)
+            return
+        self.t = self.exchange.t = t
+        self.model.clear_sums()
+        self.model.buffer[:] = self._total
+        if self.server and self._risks is not None:
+            self.exchange.group_risks = self._risks
+            self.server.keep_weights()
+            self.method.update_weights(self._risks)
+        if self.method.reports:
+            self.send_weights()
+        self.exchange.take_sum()
+        if self.server:
+            self.exchange.receive_weights()
+        self.check_finite(t)
+        if not self.exchange.done:
+            self.step(t)
 
     def stop(self, t: int) -> None:
         self.survivors.together(

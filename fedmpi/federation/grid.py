@@ -269,7 +269,9 @@ class GridProgress(Progress):
         self.line_at = self.run_began
         self._show(plan, f"begins{' again, at its checkpoint' if plan.config.resume else ''}")
 
-    def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
+    def update(
+        self, t: int, groups: tuple[str, ...], risks: np.ndarray | None, spent: str = ""
+    ) -> None:
         """Show that round `t` of the current run is done."""
         assert self.current
         self.share_done = t / self.current.config.rounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,11 +13,11 @@ import torch
 from fedmpi import methods, models
 from fedmpi.data.hosts import prepare_on_every_host
 from fedmpi.errors import UserError
-from fedmpi.federation.assignment import spread_rows
 from fedmpi.federation.clients import Clients, Rows
-from fedmpi.federation.evaluation import evaluate
+from fedmpi.federation.evaluation import ExactScores, evaluate
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.rounds import Training
+from fedmpi.models.fixed_point import CHANGE_LIMIT, LOSS_LIMIT, FixedPoint, in_lines, units_of
 from fedmpi.models.flat import FlatModel, Sums, sums_length
 from fedmpi.models.losses import LOSSES
 from fedmpi.mpi import signals
@@ -24,6 +25,7 @@ from fedmpi.mpi.allreduce import Flat, Hierarchical, hierarchical, room, seconds
 from fedmpi.mpi.board import Board
 from fedmpi.mpi.placement import Placement, here
 from fedmpi.mpi.ranks import AgreedError, Ranks
+from fedmpi.privacy.versions import check_same_versions
 from fedmpi.run.config import Config
 from fedmpi.scoring.scores import Scores
 
@@ -33,11 +35,31 @@ if TYPE_CHECKING:
     from fedmpi.federation.batches import Batches
     from fedmpi.federation.failures import LostRanks
     from fedmpi.federation.plan import Plan
+    from fedmpi.federation.private import Private
     from fedmpi.federation.server import Server
     from fedmpi.mpi.failures import Survivors
+    from fedmpi.privacy.masks import Masks
     from fedmpi.run.display import Progress
 
 T = TypeVar("T")
+
+
+@dataclass
+class Totals:
+    """Numbers of rows and units of all clients together, which every rank may know."""
+
+    rows: int = 0
+    """Number n of the training rows."""
+    units: int = 1
+    """Bound of the units of a round, and of the rows before any rank died, for exact sums."""
+    first_rows: int = 1
+    test_rows: int = 0
+    validation_rows: int = 0
+    left_out: tuple[list[int], list[int], list[int]] = ([], [], [])
+    """Groups whose rows to train, to test and to validate with are too few (--min-count)."""
+    multiplier: float = 0.0
+    """Noise multiplier, and probability of a row to be in a batch, of differential privacy."""
+    sampling: float = 1.0
 
 
 class Job:
@@ -52,6 +74,16 @@ class Job:
     """Dead ranks so far, if the run goes on without them (--on-client-failure continue)."""
     reduction: Flat | Hierarchical | None = None
     board: Board | None = None
+    masks: Masks | None = None
+    """Masks of what this rank sends, with --secure."""
+    attempt: int = 0
+    """How often ranks have died, so that a message that is sent again has another mask."""
+    totals: Totals
+    private: Private | None = None
+    """This rank's noise, with --dp-epsilon."""
+    fixed: FixedPoint | None = None
+    fixed_losses: FixedPoint | None = None
+    """Integers of changes and of losses, in exact sums."""
 
     def __init__(self, ranks: Ranks, config: Config, progress: Progress | None = None) -> None:
         """Set up the run. With a caller's `progress`, the run reports to it and prints nothing."""
@@ -68,7 +100,13 @@ class Job:
 
             self.survivors = Survivors(ranks)
         self.owners_apart = config.dataset.endswith("/")
+        self.exact = config.sums == "exact"
+        if self.exact:
+            # A product of matrices on several threads may be added in another order.
+            ranks.threads = 1
         self.began_with = ranks.size
+        self._scored: dict[tuple[str, int], Scores] = {}
+        """Scores that the server has, by message and round, of sums that are secret."""
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
@@ -98,8 +136,12 @@ class Job:
 
     def begin(self) -> Training:
         """Do all that comes before the first round; every rank returns at the same time."""
+        if self.exact:
+            check_same_versions(self.ranks, secure=self.config.secure)
         self._prepare()
         self._share_rows()
+        if self.config.secure:
+            self._agree_on_masks()
         self._build()
         signals.wait_for_the_round()
         done = self._start()
@@ -111,10 +153,11 @@ class Job:
         c = self.config
         mine = (self.ranks, self.method, self.model, self.exchange, self.clients, self.server)
         validation = self._validation() if c.validate is not None else None
+        rounds = self._on_server(lambda plan: plan.budget.rounds(done) if plan.budget else c.rounds)
         all_of_it = (
             self.prepared.groups,
             self.total_rows,
-            c.rounds,
+            rounds,
             c.eval_every,
             validation,
             done,
@@ -143,7 +186,7 @@ class Job:
         """Prepare the data and allocate the rows. Most mistakes of the user are found here."""
         c = self.config
         self.ranks.on_server(lambda: check_device(c, self.ranks))
-        self.device = pick_device(c.device, self.ranks)
+        self.device = pick_device("cpu" if self.exact else c.device, self.ranks)
         if self.owners_apart:
             from fedmpi.data.owners import fingerprint, read_owned_rows
 
@@ -189,20 +232,48 @@ class Job:
     def _share_rows(self) -> None:
         """Send each rank its own clients and rows, and of the others' rows the total alone."""
         parts: list[tuple] = []
-        total, groups = 0, len(self.prepared.groups)
+        totals, groups = Totals(), len(self.prepared.groups)
         if self.plan:
             allocation = self.plan.allocation
-            total = allocation.partition.total
-            for mine, rows in zip(allocation.assignment, allocation.rows, strict=True):
-                parts.append((mine, allocation.partition.counts[:, mine], *rows))
+            totals = self._totals(self.plan)
+            clients = zip(allocation.assignment, allocation.rows, allocation.runs, strict=True)
+            for mine, rows, runs in clients:
+                parts.append((mine, allocation.partition.counts[:, mine], *rows, runs))
             if self.ranks.size > 1:
                 nobody = np.empty(0, dtype=np.int64)
                 none = np.empty((groups, 0), dtype=np.int64)
-                parts.insert(0, (nobody, none, nobody, nobody, nobody))
-        self.total_rows: int = self.ranks.bcast(total)
+                parts.insert(0, (nobody, none, nobody, nobody, nobody, ([], [])))
+        self.totals = self.ranks.bcast(totals)
+        self.total_rows = self.totals.rows
         mine = self.ranks.comm.scatter(parts or None)
         self.my_clients, self.my_counts, self.my_rows, *others = mine
-        self.my_test_rows, self.my_validation_rows = others
+        self.my_test_rows, self.my_validation_rows, runs = others
+        self.my_test_runs, self.my_validation_runs = runs
+        if self.owners_apart:  # of all others the server has left them out
+            self._leave_out_small_groups()
+
+    def _leave_out_small_groups(self) -> None:
+        """Leave out this rank's own rows of groups that have too few rows in the federation."""
+        from fedmpi.data.owners import SPLITS
+
+        names = ("my_rows", "my_test_rows", "my_validation_rows")
+        for name, split, groups in zip(names, SPLITS, self.totals.left_out, strict=True):
+            rows = getattr(self, name)
+            if groups:
+                of_rows = self.prepared.take(f"{split}_group", rows)
+                setattr(self, name, rows[~np.isin(of_rows, groups)])
+
+    def _totals(self, plan: Plan) -> Totals:
+        """Count what all ranks may know of all rows; on the server."""
+        allocation, micro_batch = plan.allocation, self.config.micro_batch
+        assert micro_batch
+        units = units_of(plan.whole.client_sizes, micro_batch)
+        test, validation = (sum(sum(runs[i]) for runs in allocation.runs) for i in (0, 1))
+        totals = Totals(allocation.partition.total, units, plan.whole.total, test, validation)
+        totals.left_out = plan.left_out
+        if plan.budget:
+            totals.multiplier, totals.sampling = plan.budget.multiplier, plan.budget.sampling
+        return totals
 
     def _share_batches(self) -> None:
         """Set up the batches of the federation of all rows that are left; call on every rank."""
@@ -232,6 +303,32 @@ class Job:
             places = np.concatenate(parts)
         return Batches(c.seed, c.options["batch_rows"], sizes, group, places)
 
+    def _agree_on_masks(self) -> None:
+        """Agree with the other client ranks on masks, by key files or by keys of this run alone."""
+        from fedmpi.privacy.keyfiles import KeyFolder
+        from fedmpi.privacy.masks import Masks, on_every_rank, too_few
+
+        few = self.ranks.on_server(lambda: too_few(len(self.ranks.client_ranks)))
+        name = f"rank-{self.ranks.numbers[self.ranks.rank]}"
+        if self.owners_apart and len(self.my_clients) == 1:
+            name = self.prepared.clients[int(self.my_clients[0])]
+        path = self.config.keys
+        keys = on_every_rank(self.ranks, name, lambda: KeyFolder(path)) if path else None
+        self.masks = Masks.agree(self.ranks, name, keys, self.config.data or "")
+        if self.plan:
+            by = f"keys in {path}" if keys else "keys of this run alone, which trusts the launcher"
+            self.plan.notes.append(f"sums are masked by {by}: {self.masks.fingerprint}")
+            self.plan.notes += [few] if few else []
+
+    def _mask(self, message: str, t: int) -> Callable[[np.ndarray], None] | None:
+        """Function that masks the sums of a `message` after round `t`; None if none is secret."""
+        if not self.masks:
+            return None
+        from fedmpi.privacy.masks import Message
+
+        masks, attempt = self.masks, self.attempt
+        return lambda sums: masks.add(sums, t, attempt, Message[message])
+
     def _build(self) -> None:
         """Build the model, this rank's clients, its end of the exchange, and the server."""
         c = self.config
@@ -246,8 +343,9 @@ class Job:
         shared = self._shared_sums(sums_length(size, vectors, scalars))
         buffer = shared.buffer if shared else None
         sums: Sums | None = "device" if c.cuda_aware else None
+        self._fix_points()
         self.model = FlatModel(
-            module, self.dtype, self.device, scalars, scale, buffer, sums, vectors
+            module, self.dtype, self.device, scalars, scale, buffer, sums, vectors, self.fixed
         )
         self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
@@ -259,9 +357,10 @@ class Job:
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
             one_step = not c.local_epochs and not c.options.get("batch_rows")
-            if one_step and not self.method.has_cohorts():
+            if one_step and not self.method.has_cohorts() and not self.exact:
                 self.clients.merge_equal_rows()
-        if c.options.get("batch_rows"):
+            self.clients.private = self.private
+        if c.options.get("batch_rows") and not self.private:
             self._share_batches()
         self.method.shared = self.method.shared_state(self.model)
         self.method.optimizer.shared = self.method.optimizer.state(self.model)
@@ -270,7 +369,8 @@ class Job:
             for name, first in self.method.client_state(self.model).items()
         }
         if shared and shared.hosts == 1:
-            self.board = Board(shared, len(self.prepared.groups))
+            of_lines = "uint64" if self.exact else "float64"
+            self.board = Board(shared, len(self.prepared.groups), of_lines)
             if self.method.reports not in ("clients", "cells"):
                 self.board.sleep_until_woken(shared)
         self.exchange = self._exchange()
@@ -279,9 +379,23 @@ class Job:
 
             self.server = Server(self.plan, self.model, self.exchange)
 
+    def _fix_points(self) -> None:
+        """Set how many bits exact sums have behind the point, and this rank's noise, if any."""
+        if not self.exact:
+            return
+        units, rows, bits = self.totals.units, self.totals.first_rows, (62, 62)
+        if self.config.dp_epsilon is not None:
+            from fedmpi.federation.private import CHANGE_BITS, LOSS_BITS, Private
+
+            multiplier, sampling = self.totals.multiplier, self.totals.sampling
+            self.private = Private(self.config, self.ranks, multiplier, sampling)
+            bits = CHANGE_BITS, LOSS_BITS
+        self.fixed = FixedPoint(CHANGE_LIMIT, units, bits[0])
+        self.fixed_losses = FixedPoint(LOSS_LIMIT, rows, bits[1])
+
     def _shared_sums(self, length: int) -> Hierarchical | None:
         """Sums in memory that the ranks of a host share; None where the sums are flat."""
-        dtype = self.config.dtype
+        dtype = "uint64" if self.exact else self.config.dtype
         rooms = self.ranks.gather(room(self.ranks, length, dtype, str(self.device)))
         wanted = "flat" if self.survivors else self.config.reduce
         kind = self._on_server(lambda plan: plan.choose_reduction(wanted, rooms or []))
@@ -319,6 +433,10 @@ class Job:
             len(self.prepared.groups),
             len(self.my_clients),
             board=self.board,
+            exact_losses=self.fixed_losses,
+            masks=self.masks,
+            attempt=self.attempt,
+            private=self.private,
             **of_server,
         )
 
@@ -329,8 +447,9 @@ class Job:
             return torch.from_numpy(self.prepared.take(f"{split}_{part}", rows))
 
         x = copy("x")
+        x = x.to(self.device, x.dtype if self.prepared.scale else self.dtype)
         return Rows(
-            x.to(self.device, x.dtype if self.prepared.scale else self.dtype),
+            in_lines(x) if self.exact else x,
             copy("y").to(self.device, torch.int64),
             copy("group").to(self.device, torch.int64),
         )
@@ -404,11 +523,12 @@ class Job:
     def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
         """Scores of the last and of the mean theta on the test rows, and each rank's costs."""
         rows = self._test_rows()
-        last = self._score(rows)
+        totals = self.totals.test_rows, self.my_test_runs
+        last = self._score(rows, *totals, "SCORES_LAST", self.config.rounds)
         if self.server:
             self.model.theta.copy_(self.server.reported_theta)
         self._bcast(self.model.theta)
-        mean = self._score(rows)
+        mean = self._score(rows, *totals, "SCORES_MEAN", self.config.rounds)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return last, mean, self.ranks.gather((bytes_per_round, rss))
 
@@ -418,6 +538,7 @@ class Job:
             return work()
 
         def again(ranks: list[int]) -> None:
+            self._mask_among_the_rest()
             if theta is not None:
                 self.model.theta.copy_(theta)
             if self.plan:
@@ -431,6 +552,7 @@ class Job:
         Return this rank's new end of the exchange, and the number of rows that are left.
         """
         rows = np.array([self.total_rows])
+        self._mask_among_the_rest()
         if self.plan:
             self.lost_ranks.note(ranks, t)
             if t <= self.config.rounds:
@@ -438,7 +560,8 @@ class Job:
             rows[0] = self.plan.allocation.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
-        if self.config.options.get("batch_rows") and t <= self.config.rounds:
+        batches = self.config.options.get("batch_rows") and not self.private
+        if batches and t <= self.config.rounds:
             self._share_batches()
         self.reduction = Flat(self.ranks, self.model.buffer)  # the buffer is a new one by now
         self.board = None
@@ -448,6 +571,13 @@ class Job:
             self.server.begin_again()
         return self.exchange, self.total_rows
 
+    def _mask_among_the_rest(self) -> None:
+        """Mask with the ranks that are left, and with other masks than in the attempt before."""
+        self.attempt += 1
+        self.exchange.attempt = self.attempt
+        if self.masks:
+            self.masks = self.exchange.masks = self.masks.among(self.ranks)
+
     def _test_rows(self) -> Rows | None:
         """Load this rank's share of the test rows; with --fold, these are training rows."""
         if self.ranks.size < self.began_with and not self.owners_apart:
@@ -456,28 +586,43 @@ class Job:
             return None
         return self._load("train" if self.config.fold else "test", self.my_test_rows)
 
-    def _validation(self) -> Callable[[], Scores]:
+    def _validation(self) -> Callable[[int], Scores]:
         """Function that scores theta on the validation rows, of which each rank has a part."""
         rows = None
         if self.ranks.rank in self.ranks.client_ranks:
             split = "validate" if self.owners_apart else "train"
             rows = self._load(split, self.my_validation_rows)
-        return lambda: self._score(rows)
+        totals = self.totals.validation_rows, self.my_validation_runs
+        return lambda t: self._score(rows, *totals, "VALIDATION", t)
 
     def _share_test_rows_again(self) -> None:
-        """Spread the test rows over the surviving client ranks: every host has the files."""
-        parts = None
-        if self.plan:
-            rows = np.concatenate([test for _, test, _ in self.plan.allocation.rows])
-            blocks = spread_rows(len(rows), len(self.ranks.client_ranks))
-            parts = [rows[:0], *(rows[block] for block in blocks)]
-        self.my_test_rows = self.ranks.comm.scatter(parts)
+        """Spread the test rows over the surviving client ranks."""
+        parts = [(self.my_test_rows[:0], []), *self.plan.spread_test_rows()] if self.plan else None
+        self.my_test_rows, self.my_test_runs = self.ranks.comm.scatter(parts)
 
-    def _score(self, rows: Rows | None) -> Scores:
-        groups, classes = len(self.prepared.groups), len(self.prepared.classes)
+    def _score(
+        self, rows: Rows | None, total: int, runs: list[int], message: str, t: int
+    ) -> Scores:
+        """Score theta after round `t` on the rows that all ranks have a part of.
+
+        If the sums are secret and ranks may die, the server keeps what it got, and asks for it no
+        second time: the difference of two sums would be what the dead ranks had.
+        """
+        keep = self.masks is not None and self.survivors is not None
+        if keep and self.exchange.tell(float((message, t) in self._scored)):
+            return self._scored.get((message, t), Scores(*self._shape()))
         micro_batch = self.config.micro_batch
         assert micro_batch
-        return evaluate(self.ranks, self.model, self.loss, rows, groups, classes, micro_batch)
+        what = (self.model, self.loss, rows, *self._shape(), micro_batch)
+        exact = ExactScores(total, runs, self._mask(message, t)) if self.exact else None
+        scores = evaluate(self.ranks, *what, exact)
+        if keep and self.plan:
+            self._scored[message, t] = scores
+        return scores
+
+    def _shape(self) -> tuple[int, int]:
+        """Numbers of groups and of classes."""
+        return len(self.prepared.groups), len(self.prepared.classes)
 
 
 def check_device(config: Config, ranks: Ranks) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedmpi import data as datasets
 from fedmpi import models
@@ -35,6 +37,9 @@ from fedmpi.run.display import Progress
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.solver import AUTO, decay_for
 
+if TYPE_CHECKING:
+    from fedmpi.federation.private import Budget
+
 SPEED = "rows a second on rank "
 """Key in `measured`, followed by the number of the rank."""
 
@@ -48,6 +53,9 @@ class Allocation:
     """The clients of each client rank."""
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
     """Rows of each client rank to train on, by client, to test with, and to validate with."""
+    runs: list[tuple[list[int], list[int]]]
+    """For each client rank, the lengths of the runs of its rows to test and to validate with that
+    share no pass in exact sums: of owners, or of all its rows."""
     notes: list[str]
 
 
@@ -65,8 +73,13 @@ def keep_with_owners(held: OwnedRows, lost: Sequence[int] = ()) -> Allocation:
         (rows_of(train, mine), rows_of(held.counts[1], mine), rows_of(held.counts[2], mine))
         for mine in held.hosted
     ]
+    left = without(held.hosted, lost)
+    runs = [
+        (held.counts[1][:, mine].sum(axis=0).tolist(), held.counts[2][:, mine].sum(axis=0).tolist())
+        for mine in left
+    ]
     shards = as_owned(train, held.groups, held.clients)
-    return Allocation(shards, without(held.hosted, lost), rows, [])
+    return Allocation(shards, left, rows, runs, [])
 
 
 def allocate(
@@ -77,10 +90,12 @@ def allocate(
     client_ranks: int,
     lost: Sequence[int] = (),
     speeds: Sequence[float] | None = None,
+    block: int = 1,
 ) -> Allocation:
     """Allocate the rows of a prepared dataset to clients; to one client, if `alone`.
 
     The rows of clients in `lost`, whose ranks died, go to nobody. `speeds` are of the client ranks.
+    Rows to test and to validate with go to ranks in whole blocks.
     """
     c, groups = config, prepared.groups
     notes: list[str] = []
@@ -114,8 +129,8 @@ def allocate(
     cost = costs(shards.client_sizes, c.batch_size)
     assignment = without(assign_clients(cost, client_ranks, speeds), lost)
     blocks = zip(
-        spread_rows(len(test_rows), client_ranks),
-        spread_rows(len(validation_rows), client_ranks),
+        spread_rows(len(test_rows), client_ranks, block),
+        spread_rows(len(validation_rows), client_ranks, block),
         strict=True,
     )
     none = np.empty(0, dtype=np.int64)
@@ -124,7 +139,8 @@ def allocate(
         (train_rows[mine], test_rows[tested], validation_rows[validated])
         for mine, (tested, validated) in zip(held_by, blocks, strict=True)
     ]
-    return Allocation(shards, assignment, rows, notes)
+    runs = [([len(tested)], [len(validated)]) for _, tested, validated in rows]
+    return Allocation(shards, assignment, rows, runs, notes)
 
 
 def validation_of(
@@ -171,6 +187,10 @@ class Plan:
     notes: list[str]
     """Notes for the user on the data and on their allocation."""
     speeds: list[float] | None
+    budget: Budget | None
+    """What differential privacy allows, with --dp-epsilon."""
+    left_out: tuple[list[int], list[int], list[int]]
+    """Groups that have too few rows to train, to test and to validate with (--min-count)."""
 
     def __init__(
         self, ranks: Ranks, config: Config, method: Method, progress: Progress | None
@@ -217,30 +237,115 @@ class Plan:
             refuse_size(sum(p.numel() for p in module.parameters()))
         self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
         lost = [k for rank in self.lost for k in rank["clients"]]
+        micro_batch = self._micro_batch(module)
         if isinstance(prepared, OwnedRows):
             self.allocation = keep_with_owners(prepared, lost)
         else:
             alone, client_ranks = self.method.single_client, len(self.ranks.client_ranks)
-            self.allocation = allocate(prepared, self.dataset, c, alone, client_ranks, lost, speeds)
+            block = micro_batch if c.sums == "exact" else 1
+            self.allocation = allocate(
+                prepared, self.dataset, c, alone, client_ranks, lost, speeds, block
+            )
         self.speeds = speeds
         self.whole = self.allocation.partition
         self.allocation.partition = self.whole.without(
             [k for k in lost if 0 <= k < self.whole.clients]
         )
+        self._leave_out_small_groups(prepared)
         if not self.allocation.partition.total:
             raise UserError(f"the run in {self.folder.path} had lost all its clients: --force it.")
         self.notes = [*prepared.notes, *self.allocation.notes]
+        self.budget = None
+        if c.dp_epsilon is not None:
+            from fedmpi.federation.private import Budget
+
+            self.budget = Budget(c, self.folder, self.allocation.partition.total)
+            self.notes.append(self.budget.note())
         if batch_rows := c.options.get("batch_rows"):
             batch_shares(batch_rows, self.allocation.partition.group_sizes)
         # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
-        before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
-        rows = c.micro_batch
-        if not rows and isinstance(before, int) and before > 0:
-            rows = before
-        rows = rows or rows_of_a_pass(c.model, module, getattr(torch, c.dtype).itemsize)
         auto = c.options.get("weight_decay") == AUTO
-        return {"micro_batch": rows, "auto_decay": decay_for(self.whole.total) if auto else None}
+        decay = decay_for(self.whole.total) if auto else None
+        return {"micro_batch": micro_batch, "auto_decay": decay}
+
+    def _leave_out_small_groups(self, prepared: Prepared | OwnedRows) -> None:
+        """Leave groups with fewer than --min-count rows out, so that no sum tells of few rows.
+
+        A group that is small among the rows to train on has no part in the game; one that is small
+        among those to test or to validate with has no figure.
+        """
+        least, allocation = self.config.min_count, self.allocation
+        self.left_out = ([], [], [])
+        if least is None:
+            return
+        counts = [allocation.partition.counts.sum(axis=1), *(self._group_counts(i) for i in (1, 2))]
+        small = [np.flatnonzero((some > 0) & (some < least)).tolist() for some in counts]
+        self.left_out = train, _, _ = small[0], small[1], small[2]
+        kinds = zip(self.left_out, ("train on", "test with", "validate with"), strict=True)
+        told = [f"{prepared.groups[a]} ({kind})" for groups, kind in kinds for a in groups]
+        if told and self.config.small_groups == "refuse":
+            raise UserError(
+                f"--min-count {least}: there are fewer rows of {', '.join(told)}. Merge groups "
+                "(--merge-small), or use --small-groups leave-out."
+            )
+        if told:
+            few = ", ".join(told)
+            allocation.notes.append(f"--min-count {least} leaves out, for few rows: {few}")
+        allocation.partition = allocation.partition.without_groups(train)
+        if isinstance(prepared, OwnedRows):
+            zeroed = prepared.counts.copy()
+            for split, groups in enumerate(self.left_out):
+                zeroed[split][groups] = 0
+            of_owners = [zeroed[split].sum(axis=0) for split in (1, 2)]
+            allocation.runs = [
+                (of_owners[0][mine].tolist(), of_owners[1][mine].tolist())
+                for mine in allocation.assignment
+            ]
+            return
+        allocation.rows = [self._without_groups(prepared, rows) for rows in allocation.rows]
+        allocation.runs = [([len(test)], [len(some)]) for _, test, some in allocation.rows]
+
+    def _group_counts(self, split: int) -> np.ndarray:
+        """Rows of each group to test (1) or to validate with (2), of all ranks."""
+        if isinstance(self.prepared, OwnedRows):
+            return self.prepared.counts[split].sum(axis=1)
+        rows = np.concatenate([some[split] for some in self.allocation.rows])
+        group = np.asarray(self.prepared.array(f"{self._source(split)}_group"))[rows]
+        return np.bincount(group, minlength=len(self.prepared.groups))
+
+    def _source(self, split: int) -> str:
+        """Which of the prepared arrays has the rows to train, test or validate with."""
+        return "test" if split == 1 and not self.config.fold else "train"
+
+    def _without_groups(
+        self, prepared: Prepared, rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A rank's rows of the three kinds, without those of groups that are left out."""
+        kept = []
+        for split, some in enumerate(rows):
+            group = np.asarray(prepared.array(f"{self._source(split)}_group"))[some]
+            kept.append(some[~np.isin(group, self.left_out[split])])
+        return kept[0], kept[1], kept[2]
+
+    def _micro_batch(self, module: nn.Module) -> int:
+        """Number of rows of a micro-batch: the user's, the resumed run's, or the model's."""
+        c = self.config
+        before = self.folder.read_json("config.json").get("micro_batch") if c.resume else None
+        if not c.micro_batch and isinstance(before, int) and before > 0:
+            return before
+        itemsize = getattr(torch, c.dtype).itemsize
+        return c.micro_batch or rows_of_a_pass(c.model, module, itemsize)
+
+    def spread_test_rows(self) -> list[tuple[np.ndarray, list[int]]]:
+        """Spread the test rows over the surviving client ranks; return these rows and their runs.
+
+        Every host has the files.
+        """
+        rows = np.concatenate([test for _, test, _ in self.allocation.rows])
+        block = self.config.micro_batch if self.config.sums == "exact" else None
+        spread = spread_rows(len(rows), len(self.ranks.client_ranks), block or 1)
+        return [(rows[some], [some.stop - some.start]) for some in spread]
 
     def places(self) -> list[np.ndarray]:
         """For --batch-rows: the places of each surviving client rank's rows among all their rows.

@@ -15,6 +15,7 @@ from fedmpi.errors import UserError
 from fedmpi.federation.clients import Clients
 from fedmpi.federation.exchange import DONE, Exchange
 from fedmpi.methods.method import Method, Round
+from fedmpi.models.fixed_point import CHANGE_LIMIT, LOSS_LIMIT
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
@@ -22,6 +23,11 @@ from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 if TYPE_CHECKING:
     from fedmpi.federation.server import Server
     from fedmpi.scoring.scores import Scores
+
+BEYOND_LIMITS = (
+    f"a client asks for a change of theta beyond {CHANGE_LIMIT:g}, or has a loss beyond "
+    f"{LOSS_LIMIT:g}, the most that --sums exact can add"
+)
 
 
 @dataclass
@@ -39,8 +45,9 @@ class Training:
     """Number n of the training rows of all clients."""
     rounds: int
     eval_every: int
-    validation: Callable[[], Scores] | None = None
-    """Function that scores theta on the validation rows, if there are some; call on every rank."""
+    validation: Callable[[int], Scores] | None = None
+    """Function that scores theta of a round on the validation rows, if there are some; call it on
+    every rank."""
     done: int = 0
     """Number of rounds done before: 0, or the round of the checkpoint that is resumed."""
     t: int = field(default=0, init=False)
@@ -59,6 +66,8 @@ class Training:
         self.begin_rounds()
         for t in range(self.done + 1, self.rounds + 1):
             evaluate = t % self.eval_every == 0 or t in (1, self.rounds)
+            if self.server:
+                self.server.begin_round(t)
             split = self.whole_round(t, evaluate)
             if self.server:
                 self.server.take_theta(t)
@@ -90,7 +99,7 @@ class Training:
                 if self.server:
                     self.model.theta.copy_(self.server.theta_mean)
                 self.exchange.share_theta()
-            scores = self.validation()
+            scores = self.validation(t)
             if self.server:
                 self.server.look_at_validation(t, scores)
         finally:
@@ -113,7 +122,7 @@ class Training:
     def one_round(self, t: int, evaluate: bool) -> None:
         """Do one round of Algorithm 1; the exchange overlaps with the clients' passes."""
         began, waited = time.perf_counter(), self.ranks.seconds_waited
-        self.t = t
+        self.t = self.exchange.t = t
         cohort = self.method.cohort(t)
         clients = (
             self.clients.among(cohort) if self.clients and cohort is not None else self.clients
@@ -125,7 +134,7 @@ class Training:
             report=lambda losses: self.report(self.of_all(losses, clients), evaluate, cohort),
             weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
         )
-        self.model.sums.zero_()
+        self.model.clear_sums()
         self.reported = False
         if clients:
             self.method.client_round(clients, now)  # theta_k - theta, weighted, into the sum
@@ -134,12 +143,16 @@ class Training:
             self.report(self.of_all(None, None), evaluate, cohort)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
-        self.exchange.sum_changes(self.flag())
+        self.sum_changes()
         self.check_finite(t)
         if self.server:
             self.server.certify(t, self.model)
         if not self.exchange.done:  # then theta stays as it was certified
             self.step(t)
+
+    def sum_changes(self) -> None:
+        """Sum sum_k (n_k / n)(theta_k - theta) over all ranks; on every rank."""
+        self.exchange.sum_changes(self.flag())
 
     def step(self, t: int) -> None:
         """Step theta on sum_k (n_k / n)(theta_k - theta), on every rank alike."""
@@ -162,7 +175,7 @@ class Training:
         self.reported = True
         self.exchange.send_losses(losses, evaluate)
         if self.server:
-            risks = self.exchange.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
+            risks = self.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
             self.diverged = not self.all_finite(risks, cohort)
             if self.method.reports and not self.diverged:
                 assert risks is not None
@@ -170,6 +183,10 @@ class Training:
                 self.method.update_weights(risks)  # mu <- project(mu + lr_mu * r)
         if self.method.reports:
             self.send_weights()  # w = mu / rho
+
+    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None) -> np.ndarray | None:
+        """Wait, on the server, for the risks at theta."""
+        return self.exchange.receive_risks(evaluate, cohort)
 
     def of_all(self, losses: np.ndarray | None, some: Clients | None) -> np.ndarray | None:
         """Losses of all hosted clients, from the losses of `some` of them: 0 for the others."""
@@ -215,10 +232,13 @@ class Training:
             self.server.keep_history()
         clients = self.ranks.gather(self.clients.diverged if self.clients else [])
         culprit = self.ranks.bcast(self.culprit(clients) if clients else "")
-        raise AgreedError(f"round {t}: {culprit} is not finite. {self.advice()}")
+        what = culprit if culprit == BEYOND_LIMITS else f"{culprit} is not finite"
+        raise AgreedError(f"round {t}: {what}. {self.advice()}")
 
     def culprit(self, clients_by_rank: list[list[int]]) -> str:
         """Name what is not finite in a run that has diverged: a client, a group, or the sum."""
+        if self.model.exact and self.model.exact.beyond:
+            return BEYOND_LIMITS
         clients = sorted(k for clients in clients_by_rank for k in clients)
         if clients:
             return f"the model of client {clients[0]}"

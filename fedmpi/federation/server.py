@@ -17,6 +17,7 @@ from fedmpi.errors import UserError, said_by
 from fedmpi.federation.certificate import certificate_for, residual_for
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.plan import Plan
+from fedmpi.federation.receipt import receipt_of
 from fedmpi.federation.result import MANY, result_of
 from fedmpi.federation.validation import Best
 from fedmpi.models.flat import FlatModel
@@ -68,10 +69,17 @@ class Server:
         self.logs = Logs(config.log)
         self.until = read_until(config.until)
         self.weights_used: np.ndarray | None = None
+        self.spent = ""
+        """What the rounds have spent of a privacy budget, for the progress line."""
         self.rounds_done = 0
         self.seconds_before = 0.0
         self.client_tables: dict[str, np.ndarray] = {}
         """State of all clients, a row for each, from the checkpoint that is resumed."""
+
+    def begin_round(self, t: int) -> None:
+        """Count round `t` against the privacy budget, before anybody sees anything of it."""
+        if self.plan.budget:
+            self.plan.budget.spend(t)
 
     def keep_weights(self) -> None:
         """Keep the weights of this round's gradient, before the adversary steps, for the bounds."""
@@ -138,8 +146,10 @@ class Server:
         self.rounds_done = t
         if split:
             self.add_row(t, *split)
-        risks = self.exchange.group_risks
-        self.progress.update(t, self.groups, risks)
+        budget = self.plan.budget
+        if split and budget:  # with sampled batches it takes 10 ms to tell
+            self.spent = f"epsilon {budget.spent(t):.3g}"
+        self.progress.update(t, self.groups, self.exchange.group_risks, self.spent)
 
     def add_row(self, t: int, mean_compute: float, longest_compute: float) -> None:
         """Add a row to history.csv; its times are per round, over the rounds since the last row.
@@ -165,6 +175,8 @@ class Server:
             "exchange": round(max(0.0, wall - longest_compute) / n, 6),
             "wait": round((longest_compute - mean_compute) / n, 6),
         }
+        if self.plan.budget:
+            row |= {"epsilon": self.plan.budget.spent(t)}
         if self.best:
             row |= {"validation": self.best.now}
         if self.certificate:
@@ -259,6 +271,8 @@ class Server:
             found = {name: np.shape(value) for name, value in self.method.state().items()}
             if found != shapes or not (isinstance(done, int) and 0 < done <= self.config.rounds):
                 raise ValueError(f"round {done}, weights of {found}")
+            if self.plan.budget:
+                self.plan.budget.resume(done)
             return done
         except (UserError, OSError):
             raise
@@ -354,6 +368,10 @@ class Server:
             result["certificate"] = self.certificate.saved()
         elif self.residual and self.residual.rounds:
             result["residual"] = self.residual.saved()
+        if self.plan.budget:
+            result["privacy"] = self.plan.budget.result(self.rounds_done)
+        if self.config.sums == "exact":
+            result["receipt"] = receipt_of(self.config, whole)
         if self.plan.lost or self.config.on_client_failure == "continue":
             result["lost"] = self.plan.lost
         whole["description"] = describe(self.config, self.plan.dataset, prepared, result)

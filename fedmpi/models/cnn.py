@@ -1,5 +1,7 @@
 """The paper's network for FashionMNIST."""
 
+from contextlib import suppress
+
 import torch
 from torch import nn
 
@@ -35,7 +37,9 @@ class ChannelsLast(nn.Sequential):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # Not contiguous(): with one channel that changes nothing, and the layers go by the strides.
-        return super().forward(x.to(memory_format=torch.channels_last))
+        with suppress(RuntimeError):  # within vmap (clipping.py), which knows no such format
+            x = x.to(memory_format=torch.channels_last)
+        return super().forward(x)
 
 
 def needs_images(model: str, row_shape: tuple[int, ...]) -> str:

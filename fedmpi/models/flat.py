@@ -1,14 +1,20 @@
 """A model whose parameters are one vector, and whose gradients are another."""
 
-from typing import Any, Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from fedmpi.models.batched_clients import BatchedTraining
+from fedmpi.models.fixed_point import ExactSum, FixedPoint
 from fedmpi.models.losses import GRADIENTS, Loss
 from fedmpi.models.perceptron_passes import Dense, RowWeights, layers_of
+
+if TYPE_CHECKING:
+    from fedmpi.models.clipping import ClippedGradients
 
 Sums = Literal["host", "staged", "device"]
 """Place where MPI reads a rank's change of theta: where the CPU writes the change, in a copy of
@@ -42,12 +48,13 @@ class FlatModel:
         buffer: np.ndarray | None = None,
         sums: Sums | None = None,
         vectors: int = 0,
+        fixed: FixedPoint | None = None,
     ) -> None:
         """Take over the parameters of `module` as theta.
 
         `buffer` is host memory for the sums, of `sums_length`, if it matters where the sums are.
         `sums` says how MPI comes to the sums. By default these are in host memory if `device`
-        is the CPU, and staged if it is another.
+        is the CPU, and staged if it is another. With `fixed` MPI sums integers: see `close_unit`.
         """
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
@@ -66,16 +73,21 @@ class FlatModel:
             theta.copy_(p.data)
             p.data = theta
         self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
-        self._beside = vectors, scalars
+        self._beside, self._fixed = (vectors, scalars), fixed
+        self.exact: ExactSum | None = None
         self.new_sums(buffer)
         self._into_theta = [p.data for p in parameters]
         self._dense = Dense(layers) if layers else None
+        self._clipped: ClippedGradients | None = None
 
     def new_sums(self, buffer: np.ndarray | None = None) -> None:
         """Take other memory for the change and what is summed beside it: `buffer`, on the host."""
         vectors, scalars = self._beside
         length, kind = sums_length(self.size, vectors, scalars), self._sums_kind
-        if kind == "device":
+        if self._fixed:
+            self.buffer = np.zeros(length, dtype=np.uint64) if buffer is None else buffer
+            self.sums, self.exact = self.theta.new_zeros(length), ExactSum(self.buffer, self._fixed)
+        elif kind == "device":
             self.sums = self.buffer = self.theta.new_zeros(length)
         else:
             if buffer is None:
@@ -92,6 +104,27 @@ class FlatModel:
         """The change, in the shapes of the parameters."""
         for p, change in zip(self._parameters, self.into_change, strict=True):
             p.grad = change
+
+    def clear_sums(self) -> None:
+        """Set the change, and what is summed beside it, to zero: a round begins."""
+        self.sums.zero_()
+        if self.exact:
+            self.exact.clear()
+
+    def close_unit(self) -> None:
+        """End a unit of rows, whose change has the same bits on any layout.
+
+        Exact sums round it now, and add it as integers. Floats go on adding to the change.
+        """
+        if self.exact:
+            self.exact.add(self.change)
+            self.change.zero_()
+
+    def change_is_finite(self) -> bool:
+        """Return whether all that this rank's clients have added so far is finite."""
+        if self.exact:
+            return not self.exact.not_finite
+        return bool(torch.isfinite(self.change.sum()))
 
     def add_gradient(
         self,
@@ -116,6 +149,24 @@ class FlatModel:
         losses = loss(self(x), y)
         # Not losses.backward(weights), for which torch imports sympy: 45 MB and a second.
         losses.dot(weights(losses.detach())).backward()
+
+    def add_clipped_gradient(
+        self, x: torch.Tensor, y: torch.Tensor, loss: Loss, weights: RowWeights, clip: float
+    ) -> None:
+        """Add the sum over the rows of weight × clipped gradient of the loss to `change`.
+
+        A row's gradient in all parameters together is scaled to a norm of at most `clip`. `weights`
+        is asked once, when the losses, which are not clipped, are there.
+        """
+        x = self.standardised(x)
+        if self._dense and loss in GRADIENTS:
+            self._dense.add_clipped_gradient(x, y, loss, weights, clip, self.into_change)
+            return
+        if self._clipped is None or self._clipped.loss is not loss:
+            from fedmpi.models.clipping import ClippedGradients  # which other steps do without
+
+            self._clipped = ClippedGradients(self.module, loss)
+        self._clipped.add(x, y, weights, clip, self.into_change)
 
     def batched_training(self, loss: Loss) -> BatchedTraining | None:
         """Return local training of small clients at once; None if this is no perceptron."""
@@ -143,20 +194,29 @@ class FlatModel:
 
     def to_mpi(self) -> None:
         """Bring the sums to where MPI reads them."""
-        if self._sums_kind == "staged":
+        if self.exact:
+            self.exact.put_flag(float(self.scalars[-1]))
+        elif self._sums_kind == "staged":
             self._host_sums.copy_(self.sums)
         elif self.sums.device.type == "cuda":
             torch.cuda.synchronize(self.sums.device)  # MPI knows nothing of torch's queue
 
     def from_mpi(self) -> None:
         """Bring what MPI has summed to where the model is."""
-        if self._sums_kind == "staged":
+        if self.exact:
+            self.exact.read(self.change)
+            self.scalars[-1] = self.exact.flag()
+        elif self._sums_kind == "staged":
             self.sums.copy_(self._host_sums)
+
+    def flag(self) -> float:
+        """Return the last scalar, the exchange's own, of what MPI has summed."""
+        return self.exact.flag() if self.exact else float(self.buffer[-1])
 
     def drop_sums(self) -> None:
         """Let go of the memory of the sums: there are no more rounds."""
         self.sums = self._host_sums = self.change = self.scalars = self.theta[:0]
-        self.buffer = np.empty(0)
+        self.buffer, self.exact = np.empty(0), None
         self.into_change = []
         for p in self._parameters:
             p.grad = None

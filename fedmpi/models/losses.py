@@ -17,7 +17,9 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def brier(logits: Tensor, y: Tensor) -> Tensor:
     """The Brier score summed over the classes, sum_c (p_c - 1[y=c])^2, of each row."""
     p = torch.softmax(logits, dim=1)
-    return (p - F.one_hot(y, p.shape[1])).square().sum(1)
+    # Not one_hot, which looks at the values of y: vmap (clipping.py) cannot.
+    chosen = y[:, None] == torch.arange(p.shape[1], device=y.device)
+    return (p - chosen.to(p.dtype)).square().sum(1)
 
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "brier": brier}

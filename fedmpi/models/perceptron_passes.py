@@ -80,3 +80,41 @@ class Dense:
             into[2 * i + 1].add_(gradient.sum(0))
             if i:
                 gradient = below
+
+    @torch.no_grad()
+    def add_clipped_gradient(
+        self,
+        x: Tensor,
+        y: Tensor,
+        loss: Loss,
+        weights: RowWeights,
+        clip: float,
+        into: list[Tensor],
+    ) -> None:
+        """Add sum of weight × gradient over the rows, each of these scaled to a norm of `clip`.
+
+        A row's gradient of a layer is an outer product, d of the layer's output times its input,
+        and of the bias d itself: so the squared norm is |d|^2 (|input|^2 + 1), without the product.
+        """
+        from fedmpi.models.clipping import clip_factors  # which other steps do without
+
+        inputs, gradients = self._forward(x)
+        losses, gradient = GRADIENTS[loss](inputs[-1], y)
+        weight = weights(losses)
+        of_outputs = [*gradients[:-1], gradient]
+        squares = torch.zeros_like(losses)
+        for i in reversed(range(len(self.layers))):
+            squares.addcmul_(row_squares(of_outputs[i]), row_squares(inputs[i]).add_(1))
+            if i:
+                below = torch.mm(of_outputs[i], self.layers[i][0], out=of_outputs[i - 1])
+                torch.ops.aten.threshold_backward(below, inputs[i], 0, grad_input=below)
+        factors = clip_factors(squares, clip).mul_(weight)[:, None]
+        for i, of_output in enumerate(of_outputs):
+            of_output.mul_(factors)
+            into[2 * i].addmm_(of_output.t(), inputs[i])
+            into[2 * i + 1].add_(of_output.sum(0))
+
+
+def row_squares(rows: Tensor) -> Tensor:
+    """Squared norms of the rows."""
+    return torch.linalg.vector_norm(rows, dim=1).square_()

@@ -28,8 +28,11 @@ class Board:
     `answer` again before all ranks have told again: a round, which ends with a sum, sees to both.
     """
 
-    def __init__(self, sums: Hierarchical, width: int) -> None:
-        """Share memory with all ranks of `sums`, which are of one host; all ranks call this."""
+    def __init__(self, sums: Hierarchical, width: int, dtype: str = "float64") -> None:
+        """Share memory with all ranks of `sums`, which are of one host; all ranks call this.
+
+        The ranks' lines are of `dtype`, the answer is always of float64.
+        """
         self.ranks, node = sums.ranks, sums.node
         me, size = node.Get_rank(), node.Get_size()
         line = -(-8 * width // LINE) * LINE
@@ -41,7 +44,7 @@ class Board:
             [(size + 1) * line, (size + 1) * line + LINE * size],
         )
         numbers = lines.view(np.float64).reshape(size + 1, -1)[:, :width]
-        self.lines, self._answer = numbers[:size], numbers[size]
+        self.lines, self._answer = numbers[:size].view(dtype), numbers[size]
         raised = flags.view(np.int64).reshape(size, -1)
         woken_by = semaphores(wakes, me) if self.ranks.polite else None
         common = (self.window, self.ranks.comm, woken_by)

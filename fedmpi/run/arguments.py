@@ -26,6 +26,7 @@ from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
 from fedmpi.run.logs import LOGS
 from fedmpi.run.logs import find as find_logs
+from fedmpi.run.privacy import SLOWER, add_privacy_options, check_privacy, settle_sums
 from fedmpi.run.solver import SOLVERS, bundle, check_newton
 from fedmpi.run.tuned import apply_tuned
 from fedmpi.run.until import check_until
@@ -136,6 +137,7 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     text = "clients to ranks by rows, or by rows and the measured speed of each rank (rows)"
     g.add_argument("--balance", default="rows", help=text)
     g.add_argument("--progress", default="auto", help="auto, bar, lines or none (auto)")
+    add_privacy_options(p)
     return p
 
 
@@ -206,6 +208,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     for option in method.all_options():  # of a grid of methods, the parser may not know all
         vars(a).setdefault(option.name, None)
     _settle(a, dataset, method)
+    settle_sums(a)
     given = {name for name, value in vars(a).items() if value is not None}
     _fill_in(a, dataset.preset, method, given)
     _check_uses(a, dataset, method)
@@ -221,6 +224,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
             "give one of them."
         )
     check_newton(a, method, given)
+    check_privacy(a, method)
     optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
     if a.fold:
         read_fold(a.fold)
@@ -305,7 +309,11 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method], given:
             defaults[option.name] = 1 if option.name == "local_epochs" else option.default
     if not local:
         model, loss = a.model or preset.model, a.loss or preset.loss
-        defaults |= bundle(a.solver, model, loss, method, given, preset.rounds)
+        # Newton's step sums more than a change of theta, of which exact sums know the limits.
+        by_gradient = {"optimizer"} if a.sums == "exact" else set()
+        defaults |= bundle(a.solver, model, loss, method, given | by_gradient, preset.rounds)
+        if a.dp_epsilon is not None and a.solver == "fast":
+            defaults |= SLOWER
     for name, value in defaults.items():
         if getattr(a, name) is None:
             setattr(a, name, value)

@@ -63,6 +63,17 @@ class Config:
     stall_timeout: float
     on_client_failure: str
     reduce: str
+    sums: str | None
+    """How changes and losses are summed: exact, as integers, or None, as floats."""
+    secure: bool
+    keys: str | None
+    min_count: int | None
+    small_groups: str | None
+    dp_epsilon: float | None
+    dp_delta: float | None
+    dp_clip: float | None
+    dp_loss_clip: float | None
+    dp_noise: float | None
     cuda_aware: bool
     balance: str
     solver: str
@@ -149,6 +160,8 @@ NOT_IDENTITY = (
     "stall_timeout",
     "on_client_failure",
     "reduce",
+    "secure",
+    "keys",
     "cuda_aware",
     "balance",
     "solver",

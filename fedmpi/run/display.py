@@ -143,14 +143,20 @@ class Progress:
 
             self.bar = tqdm(total=rounds, unit="round", ncols=100, file=sys.stderr)
 
-    def update(self, t: int, groups: tuple[str, ...], risks: np.ndarray | None) -> None:
-        """Show that round `t` is done; `risks` are the last that are known."""
+    def update(
+        self, t: int, groups: tuple[str, ...], risks: np.ndarray | None, spent: str = ""
+    ) -> None:
+        """Show that round `t` is done; `risks` are the last that are known.
+
+        `spent`: what the rounds so far have spent of a privacy budget.
+        """
         now = time.perf_counter()
         self.first = self.first or t
         if self.bar is not None:
             if risks is not None and now - self.line_at > 0.5:
                 self.line_at = now
-                self.bar.set_postfix_str(self._worst(groups, risks), refresh=False)
+                told = " ".join(filter(None, (self._worst(groups, risks), spent)))
+                self.bar.set_postfix_str(told, refresh=False)
             self.bar.update(t - self.bar.n)
             if t == self.rounds:
                 self.bar.close()
@@ -159,6 +165,7 @@ class Progress:
             pace = (now - self.began) / (t - self.first + 1)
             left = f", about {pace * (self.rounds - t):,.0f} s left" if t < self.rounds else ""
             worst = f"  {self._worst(groups, risks)}" if risks is not None else ""
+            worst += f"  {spent}" if spent else ""
             say(f"round {t}/{self.rounds}{worst}  {pace * 1000:.0f} ms a round{left}")
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_theta(plan, tmp_path):
     assert cut_off.config.resume and not cut_off.finished
     rounds = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GridProgress, "update", lambda self, t, groups, risks: rounds.append(t))
+        patch.setattr(GridProgress, "update", lambda self, t, *told: rounds.append(t))
         run_grid(world(), [cut_off], "none")
     assert rounds == [5, 6]
     runs = [Run(tmp_path / name) for name in ("whole", "cut")]

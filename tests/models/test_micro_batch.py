@@ -4,7 +4,7 @@ import pytest
 
 from fedmpi import models
 from fedmpi.federation import plan
-from fedmpi.federation.clients import Clients
+from fedmpi.federation.clients import split_run
 from fedmpi.models import micro_batch
 from fedmpi.models.micro_batch import USUAL_CACHE, cache_of_a_core, rows_of_a_pass
 
@@ -38,9 +38,9 @@ def test_wide_layers_and_small_caches_take_fewer_rows(monkeypatch, name, shape, 
 
 @pytest.mark.parametrize("rows", [1, 49, 50, 51, 101, 1000])
 def test_pieces_are_as_few_as_may_be_and_even(rows):
-    clients = Clients.__new__(Clients)
-    clients.micro_batch = 50
-    lengths = [batch.stop - batch.start for batch in clients._micro_batches(rows)]
+    batches = split_run(7, 7 + rows, 50)
+    assert batches[0].start == 7 and batches[-1].stop == 7 + rows
+    lengths = [batch.stop - batch.start for batch in batches]
     assert sum(lengths) == rows and len(lengths) == -(-rows // 50)
     assert max(lengths) <= 50 and max(lengths) - min(lengths) <= 1
 
