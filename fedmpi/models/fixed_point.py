@@ -27,7 +27,7 @@ CHANGE_LIMIT = 2.0**7
 """Largest change of one parameter that a unit of rows may ask for."""
 LOSS_LIMIT = 2.0**16
 """Largest loss of a row."""
-CHUNK = 2**16
+CHUNK = 2**14
 """Numbers that are converted at a time: what is between float and integer stays in the cache."""
 
 NOT_FINITE, BEYOND = 2**40, 2**50
@@ -67,10 +67,7 @@ class ExactSum:
 
     def __init__(self, buffer: np.ndarray, fixed: FixedPoint) -> None:
         self.buffer, self.fixed = buffer, fixed
-        self.total = torch.from_numpy(buffer[:-1].view(np.int64))
-        room = min(CHUNK, len(self.total))
-        self._scaled = torch.empty(room, dtype=torch.float64)
-        self._rounded = torch.empty(room, dtype=torch.int64)
+        self.total = buffer[:-1].view(np.int64)
         self.clear()
 
     def clear(self) -> None:
@@ -79,16 +76,17 @@ class ExactSum:
 
     def add(self, change: Tensor) -> None:
         """Add a unit's change, rounded once; one that is not within the limit is noted instead."""
-        low, high = (float(end) for end in torch.aminmax(change))
-        if not (math.isfinite(low) and math.isfinite(high)):
+        numbers = change.numpy()
+        largest = max(-float(numbers.min()), float(numbers.max()))
+        if not math.isfinite(largest):
             self.not_finite = True
-        elif max(-low, high) > self.fixed.limit:
+        elif largest > self.fixed.limit:
             self.beyond = True
         else:
-            for part, total in zip(change.split(CHUNK), self.total.split(CHUNK), strict=True):
-                scaled, rounded = self._scaled[: len(part)], self._rounded[: len(part)]
-                torch.mul(part, self.fixed.scale, out=scaled).round_()
-                total.add_(rounded.copy_(scaled))
+            for part in chunks(len(numbers)):
+                # By a power of two: float32 loses no bit, and takes half of the memory.
+                scaled = numbers[part] * self.fixed.scale
+                self.total[part] += np.rint(scaled, out=scaled).astype(np.int64)
 
     def may_add(self, losses: Tensor) -> bool:
         """Return whether the losses of rows are all within the limit; note it if they are not."""
@@ -111,8 +109,14 @@ class ExactSum:
 
     def read(self, into: Tensor) -> None:
         """Write the sum, as numbers, to `into`."""
-        for part, total in zip(into.split(CHUNK), self.total.split(CHUNK), strict=True):
-            part.copy_(self._scaled[: len(total)].copy_(total).div_(self.fixed.scale))
+        numbers, unit = into.numpy(), 1 / self.fixed.scale
+        for part in chunks(len(numbers)):
+            numbers[part] = self.total[part] * unit
+
+
+def chunks(length: int) -> list[slice]:
+    """Cut `length` numbers into chunks."""
+    return [slice(start, start + CHUNK) for start in range(0, length, CHUNK)]
 
 
 def in_lines(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import fedmpi
 from fedmpi.errors import UserError
 from fedmpi.mpi.ranks import Ranks
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Number of the way in which keys are agreed on and masks are made; another way, another number."""
 MISSING = "none"
 SHOWN = 8

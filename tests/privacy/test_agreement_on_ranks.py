@@ -61,7 +61,7 @@ def test_ranks_agree_and_masked_sums_are_the_plain_ones(told, folder):
         ("swapped", "keys", "rank 2 (birch) does not have the same keys as ranks 1, 3:"),
         ("name", "keys", "ranks 2 and 3 both say that they are oak"),
         ("without", "keys", "rank 2 (birch) has no --keys, but others have"),
-        ("version", "none", "rank 2: the protocol of sums is 99, but 1 on rank 0."),
+        ("version", "none", "rank 2: the protocol of sums is 99, but 2 on rank 0."),
         ("between", "none", "rank 2: public keys or the name of the run are others than on rank 0"),
     ],
 )

@@ -72,7 +72,8 @@ def stream(key: bytes, t: int, attempt: int, message: int, length: int) -> list[
     aes = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     made = b""
     for block in range((length + 1) // 2):
-        counter = (t << 96) + (attempt << 80) + (message << 64) + block
+        chunk, within = divmod(block, CHUNK // 2)
+        counter = (t << 96) + (attempt << 80) + (message << 64) + (chunk << 32) + within + 2
         made += aes.update(counter.to_bytes(16, "big"))
     return [int.from_bytes(made[8 * i : 8 * i + 8], "little") for i in range(length)]
 
