@@ -161,6 +161,7 @@ class Clients:
             report(np.zeros(self._cells))
         step = kept[:0]
         micro_batches = self._micro_batches(batch)
+        ends = set(self._client_ends(batch) if self.exact else ())
 
         def weights(losses: Tensor) -> Tensor:
             nonlocal step, of_cells
@@ -180,7 +181,8 @@ class Clients:
                 self.model.add_clipped_gradient(*what, private.clip)
             else:
                 self.model.add_gradient(*what)
-            self.model.close_unit()
+            if rows.stop in ends:
+                self.model.close_unit()
         if private:
             private.add_noise(self.model, lr * of_cells)
 
@@ -440,17 +442,19 @@ class Clients:
         """
         if not self.exact:
             return split_run(0, len(batch.x if batch else self.x), self.micro_batch)
-        if batch:
-            client = (batch.cell // len(self.counts)).cpu().numpy()
-            ends = np.flatnonzero(np.diff(client, append=-1)) + 1
-        else:
-            ends = self.ends[self.sizes > 0]
-        starts, stops = [0, *ends[:-1].tolist()], ends.tolist()
+        ends = self._client_ends(batch)
         return [
             rows
-            for start, stop in zip(starts, stops, strict=False)
+            for start, stop in zip([0, *ends], ends, strict=False)
             for rows in split_run(start, stop, self.micro_batch)
         ]
+
+    def _client_ends(self, batch: Batch | None = None) -> list[int]:
+        """Return where the rows of each client that has some end."""
+        if batch:
+            client = (batch.cell // len(self.counts)).cpu().numpy()
+            return (np.flatnonzero(np.diff(client, append=-1)) + 1).tolist()
+        return self.ends[self.sizes > 0].tolist()
 
 
 def split_run(start: int, stop: int, most: int) -> list[slice]:

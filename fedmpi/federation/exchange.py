@@ -189,7 +189,8 @@ class Exchange:
         """
         self.model.scalars[-1] = flag
         self.model.to_mpi()
-        self._mask(self.model.buffer, "CHANGES")
+        if self.model.exact:
+            self._mask(self.model.exact.own, "CHANGES", self.model.buffer)
         self.reduction.start()
         self._finish_sending()
         self.reduction.finish()
@@ -203,15 +204,16 @@ class Exchange:
         self.asked_to_stop, self.done = summed > 0, summed < 0
         self.model.from_mpi()
 
-    def _mask(self, numbers: np.ndarray, message: str) -> None:
-        """Mask `numbers` in place, if the sums are secret: in the sum over the ranks masks cancel.
+    def _mask(self, numbers: np.ndarray, message: str, out: np.ndarray | None = None) -> None:
+        """Mask `numbers`, if the sums are secret, and copy them to `out`, if it is given.
 
-        What is not masked does not leave the rank: MPI and shared memory have masked numbers only.
+        In the sum over the ranks masks cancel. What is not masked does not leave the rank: MPI and
+        shared memory have masked numbers only.
         """
         if self.masks:
             from fedmpi.privacy.masks import Message  # which needs a package that others do without
 
-            self.masks.add(numbers, self.t, self.attempt, Message[message])
+            self.masks.add(numbers, self.t, self.attempt, Message[message], out)
 
     def share_theta(self) -> None:
         """Copy the server's theta to every rank's, where the server alone has stepped."""

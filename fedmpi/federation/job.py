@@ -265,9 +265,7 @@ class Job:
 
     def _totals(self, plan: Plan) -> Totals:
         """Count what all ranks may know of all rows; on the server."""
-        allocation, micro_batch = plan.allocation, self.config.micro_batch
-        assert micro_batch
-        units = units_of(plan.whole.client_sizes, micro_batch)
+        allocation, units = plan.allocation, units_of(plan.whole.client_sizes)
         test, validation = (sum(sum(runs[i]) for runs in allocation.runs) for i in (0, 1))
         totals = Totals(allocation.partition.total, units, plan.whole.total, test, validation)
         totals.left_out = plan.left_out
@@ -344,9 +342,8 @@ class Job:
         buffer = shared.buffer if shared else None
         sums: Sums | None = "device" if c.cuda_aware else None
         self._fix_points()
-        self.model = FlatModel(
-            module, self.dtype, self.device, scalars, scale, buffer, sums, vectors, self.fixed
-        )
+        what = (module, self.dtype, self.device, scalars, scale, buffer, sums, vectors)
+        self.model = FlatModel(*what, self.fixed, secret=c.secure)
         self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
         if len(self.my_clients):

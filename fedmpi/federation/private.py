@@ -52,7 +52,7 @@ class Private:
         assert model.exact
         fixed, size = model.exact.fixed, model.size
         deviation = self.mechanism.gradient_deviation(row_weights, 1 / fixed.scale, size)
-        model.exact.total += self._share(size, deviation, fixed)
+        model.exact.add_integers(self._share(size, deviation, fixed))
 
     def loss_noise(self, groups: int, fixed: FixedPoint) -> np.ndarray:
         """This rank's share of the noise on the sums of losses by group, as integers."""

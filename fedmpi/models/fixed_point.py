@@ -1,9 +1,9 @@
 """Sums of integers: the same bits whoever is added first, --sums exact.
 
 A sum of floating-point numbers depends on the order of its addends, so on the number of ranks, on
-the MPI library and on how this library adds. A sum of integers does not. So each unit of work (some
-rows of one client, the same rows on any layout) is rounded once, to a multiple of 2^-bits, and the
-multiples are added as integers of 64 bits, modulo 2^64:
+the MPI library and on how this library adds. A sum of integers does not. So each unit of work (the
+change of one client, which has the same bits on any layout) is rounded once, to a multiple of
+2^-bits, and the multiples are added as integers of 64 bits, modulo 2^64:
 
     integer = round(number × 2^bits),    bits = 62 - log2(limit) - ⌈log2(addends)⌉
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 CHANGE_LIMIT = 2.0**7
-"""Largest change of one parameter that a unit of rows may ask for."""
+"""Largest change of one parameter that a client may ask for."""
 LOSS_LIMIT = 2.0**16
 """Largest loss of a row."""
 CHUNK = 2**14
@@ -35,13 +35,12 @@ NOT_FINITE, BEYOND = 2**40, 2**50
 ranks whose change is beyond the limit. Below are what floats tell, too: stop, or done."""
 
 
-def units_of(client_sizes: np.ndarray, micro_batch: int) -> int:
+def units_of(client_sizes: np.ndarray) -> int:
     """Bound of the number of units of a round, from numbers that no layout changes.
 
-    A client has a unit for every micro-batch of its rows. Four times as many, because a batch of
-    the federation may have rows twice, and because ranks may add shares of noise.
+    Each client with rows has one. Four times as many, because ranks may add shares of noise.
     """
-    return 4 * int((-(-client_sizes // micro_batch)).sum())
+    return 4 * int(np.count_nonzero(client_sizes))
 
 
 class FixedPoint:
@@ -63,15 +62,25 @@ class FixedPoint:
 
 
 class ExactSum:
-    """The sum of the units of a rank, as integers in the memory that MPI sums; the flag is last."""
+    """The sum of the units of a rank as integers, and then of all ranks; the flag is last."""
 
-    def __init__(self, buffer: np.ndarray, fixed: FixedPoint) -> None:
+    def __init__(self, buffer: np.ndarray, fixed: FixedPoint, secret: bool = False) -> None:
+        """Sum in `buffer`, the memory that MPI sums; if it is `secret`, in memory of its own.
+
+        The ranks of a host may share the buffer: what is secret gets there when it is masked.
+        """
         self.buffer, self.fixed = buffer, fixed
-        self.total = buffer[:-1].view(np.int64)
+        self.own = np.empty_like(buffer) if secret else buffer
+        """This rank's sum, until the ranks' sums are added."""
+        self.total = self.own[:-1].view(np.int64)
+        self._float = np.empty(CHUNK)
+        self._integers = np.empty(CHUNK, dtype=np.int64)
         self.clear()
 
     def clear(self) -> None:
-        self.buffer[:] = 0
+        """Begin another sum. Its first unit overwrites the numbers of the sum before."""
+        self.own[-1] = 0
+        self._empty = True
         self.beyond = self.not_finite = False
 
     def add(self, change: Tensor) -> None:
@@ -85,8 +94,25 @@ class ExactSum:
         else:
             for part in chunks(len(numbers)):
                 # By a power of two: float32 loses no bit, and takes half of the memory.
-                scaled = numbers[part] * self.fixed.scale
-                self.total[part] += np.rint(scaled, out=scaled).astype(np.int64)
+                scaled = self._float.view(numbers.dtype)[: len(numbers[part])]
+                np.multiply(numbers[part], self.fixed.scale, out=scaled)
+                self._add_to(part, np.rint(scaled, out=scaled))
+            self._empty = False
+
+    def add_integers(self, integers: np.ndarray) -> None:
+        """Add multiples of 2^-bits, as noise."""
+        for part in chunks(len(integers)):
+            self._add_to(part, integers[part])
+        self._empty = False
+
+    def _add_to(self, part: slice, whole: np.ndarray) -> None:
+        """Add whole numbers, integers or floats, to a part of the sum."""
+        if self._empty:
+            self.total[part] = whole
+        else:
+            integers = self._integers[: len(whole)]
+            integers[:] = whole
+            self.total[part] += integers
 
     def may_add(self, losses: Tensor) -> bool:
         """Return whether the losses of rows are all within the limit; note it if they are not."""
@@ -96,22 +122,26 @@ class ExactSum:
         return not (self.not_finite or self.beyond)
 
     def put_flag(self, flag: float) -> None:
-        """Write the rank's flag, with what `add` has noted, as an integer."""
+        """End the rank's sum with its flag, with what `add` has noted, as an integer."""
         code = int(flag) if math.isfinite(flag) else NOT_FINITE
         code += NOT_FINITE * self.not_finite + BEYOND * self.beyond
-        self.buffer[-1] = np.int64(code).view(np.uint64)
+        self.own[-1] = np.int64(code).view(np.uint64)
+        if self._empty:
+            self.total[:] = 0
 
     def flag(self) -> float:
-        """Return the sum of the ranks' flags: NaN if a change of any rank could not be added."""
+        """Return the sum of all ranks' flags: NaN if a change of any rank could not be added."""
         code = int(self.buffer[-1].view(np.int64))
         self.beyond = code >= BEYOND // 2
         return math.nan if code >= NOT_FINITE // 2 else float(code)
 
     def read(self, into: Tensor) -> None:
-        """Write the sum, as numbers, to `into`."""
-        numbers, unit = into.numpy(), 1 / self.fixed.scale
+        """Write the sum of all ranks, as numbers, to `into`."""
+        numbers, unit, total = into.numpy(), 1 / self.fixed.scale, self.buffer[:-1].view(np.int64)
         for part in chunks(len(numbers)):
-            numbers[part] = self.total[part] * unit
+            scaled = self._float[: len(numbers[part])]
+            scaled[:] = total[part]
+            numbers[part] = np.multiply(scaled, unit, out=scaled)
 
 
 def chunks(length: int) -> list[slice]:

@@ -49,12 +49,14 @@ class FlatModel:
         sums: Sums | None = None,
         vectors: int = 0,
         fixed: FixedPoint | None = None,
+        secret: bool = False,
     ) -> None:
         """Take over the parameters of `module` as theta.
 
         `buffer` is host memory for the sums, of `sums_length`, if it matters where the sums are.
         `sums` says how MPI comes to the sums. By default these are in host memory if `device`
         is the CPU, and staged if it is another. With `fixed` MPI sums integers: see `close_unit`.
+        If these are `secret`, whoever masks them writes them to the buffer.
         """
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
@@ -73,7 +75,7 @@ class FlatModel:
             theta.copy_(p.data)
             p.data = theta
         self._sums_kind = sums or ("host" if device.type == "cpu" else "staged")
-        self._beside, self._fixed = (vectors, scalars), fixed
+        self._beside, self._fixed, self._secret = (vectors, scalars), fixed, secret
         self.exact: ExactSum | None = None
         self.new_sums(buffer)
         self._into_theta = [p.data for p in parameters]
@@ -86,7 +88,8 @@ class FlatModel:
         length, kind = sums_length(self.size, vectors, scalars), self._sums_kind
         if self._fixed:
             self.buffer = np.zeros(length, dtype=np.uint64) if buffer is None else buffer
-            self.sums, self.exact = self.theta.new_zeros(length), ExactSum(self.buffer, self._fixed)
+            self.sums = self.theta.new_zeros(length)
+            self.exact = ExactSum(self.buffer, self._fixed, self._secret)
         elif kind == "device":
             self.sums = self.buffer = self.theta.new_zeros(length)
         else:
@@ -112,7 +115,7 @@ class FlatModel:
             self.exact.clear()
 
     def close_unit(self) -> None:
-        """End a unit of rows, whose change has the same bits on any layout.
+        """End what one client adds, whose change has the same bits on any layout.
 
         Exact sums round it now, and add it as integers. Floats go on adding to the change.
         """

@@ -49,8 +49,8 @@ from fedmpi.privacy.versions import check_same_versions, listed
 
 T = TypeVar("T")
 
-CHUNK = 16384
-"""Numbers that are masked at a time: 128 kB of them, and of the stream, stay in a core's cache. It
+CHUNK = 32768
+"""Numbers that are masked at a time: 256 kB of them, and of the stream, stay in a core's cache. It
 is part of the protocol."""
 GCM_TAG = 16
 """Bytes that AES-GCM writes after the stream."""
@@ -110,9 +110,17 @@ class Masks:
         """96 bits of a hash of all public keys, the same on every rank, for people to compare."""
         return self._transcript.fingerprint
 
-    def add(self, numbers: np.ndarray, t: int, attempt: int, message: Message) -> None:
+    def add(
+        self,
+        numbers: np.ndarray,
+        t: int,
+        attempt: int,
+        message: Message,
+        out: np.ndarray | None = None,
+    ) -> None:
         """Mask `numbers` (uint64, contiguous) in place, as the `message` of round `t`.
 
+        `out`, if it is given, gets the masked numbers, and nothing that is not masked yet.
         `attempt` counts the times that a round is done again after a death. All ranks call this in
         the same way, the server too, whose numbers stay as they are. MaskUsedTwice for a message
         of the same round, attempt and kind as before, or of an earlier round at the same attempt.
@@ -130,6 +138,8 @@ class Masks:
             for cipher, add_or_subtract in self._streams:
                 cipher.encrypt_into(nonce, zeros, None, room)
                 add_or_subtract(part, drawn, out=part)
+            if out is not None:
+                out.reshape(-1)[start : start + CHUNK] = part
 
     def _use_once(self, t: int, attempt: int, message: Message) -> None:
         """Note that a mask is used. Rounds rise within an attempt: the last one tells enough."""

@@ -67,6 +67,19 @@ def test_two_dimensions_are_masked_as_one():
     assert np.array_equal(flat, -table.reshape(-1))
 
 
+def test_masked_numbers_are_copied_out():
+    party = agreed(3)[0]
+    one, other = (Masks(party.transcript, party, [1, 2, 3]) for _ in range(2))
+    in_place, numbers = np.arange(CHUNK + 3, dtype=np.uint64), np.arange(CHUNK + 3, dtype=np.uint64)
+    out = np.zeros_like(numbers)
+    one.add(in_place, 1, 0, Message.CHANGES)
+    other.add(numbers, 1, 0, Message.CHANGES, out)
+    assert np.array_equal(out, in_place) and np.array_equal(numbers, in_place)
+    server, zeros = Masks(party.transcript, None, [1, 2, 3]), np.zeros(3, np.uint64)
+    server.add(zeros, 1, 0, Message.CHANGES, out[:3])
+    assert not out[:3].any()
+
+
 def stream(key: bytes, t: int, attempt: int, message: int, length: int) -> list[int]:
     """The stream of a pair by hand: AES of counter blocks, one by one."""
     aes = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
