@@ -271,19 +271,23 @@ class Clients:
         config: Config,
         shares: Callable[[], np.ndarray],
         squares: np.ndarray | None = None,
+        objective: Objective | None = None,
+        correction: Correction | None = None,
     ) -> None:
         """Train each hosted client from theta by minibatch SGD; add share × change to the sum.
 
         `shares`, which gives one share for each hosted client, is called when the first share is
         needed; `squares` is filled with the squared norms of the changes. The result is that of
-        `local_changes` and `add`, but small clients are trained together, as one batch of clients.
+        `local_changes` and `add`, but small clients are trained together, as one batch of clients,
+        unless there is an `objective` or a `correction`.
         """
         alone = np.ones(len(self.numbers), dtype=bool)
-        for batch in self._small_ones(config):
+        for batch in [] if objective or correction else self._small_ones(config):
             batch.shuffle(lambda i, epoch: self._order(i, t, epoch))
             self._train_together(batch, config.lr, shares, squares)
             alone[batch.places] = False
-        for i, change in self.local_changes(t, config, places=np.flatnonzero(alone).tolist()):
+        places = np.flatnonzero(alone).tolist()
+        for i, change in self.local_changes(t, config, objective, places, correction):
             if squares is not None:
                 squares[i] = float(change.double().square().sum())
             self.add(change, float(shares()[i]))

@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
         "--methods",
         nargs="+",
         metavar="METHOD",
-        help=f"of {', '.join(FILES)}; with options of its own as in qfedavg,q=5 (all)",
+        help=f"of {', '.join(FILES)}; with options of its own as in qfedavg,q=5 (the paper's)",
     )
     g.add_argument("--settings", nargs="+", metavar="SETTING", help="of ESG, SSG, PSG (all)")
     g.add_argument("--seeds", nargs="+", type=int, help="(0 1 2)")
@@ -185,10 +185,10 @@ def unique(values: list) -> list:
 
 
 def methods_of(dataset: str) -> list[str]:
-    """All methods in the order of the paper's tables, and what the dataset's table adds."""
-    from fedmpi.reproduce.statistics import ORDER
+    """Methods of the paper's tables, in their order, and what the dataset's table adds."""
+    from fedmpi.reproduce.statistics import PAPER
 
-    found = [variant for name in ORDER for variant in VARIANTS.get(name, (name,))]
+    found = [variant for name in PAPER for variant in VARIANTS.get(name, (name,))]
     return [*found, *EXTRA.get(dataset, ())]
 
 

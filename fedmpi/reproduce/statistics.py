@@ -24,8 +24,10 @@ from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.record import Record
 from fedmpi.scoring.fairness import DIFFERENCES, RATES
 
-ORDER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
-"""Of the paper's tables, and so of ours and of the figures."""
+PAPER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
+"""Methods of the paper's tables, in their order."""
+ORDER = (*PAPER[:4], *(name for name in methods.FILES if name not in PAPER), *PAPER[4:])
+"""Of our tables and figures: as the paper's, with the other methods before FedMinMax."""
 
 RUN_OPTIONS = {
     "clients": "{} clients",

@@ -44,6 +44,7 @@ REPORTS = {
     "qfedavg": None,
     "term": "clients",
     "term-sample": None,
+    "fedprox": None,
 }
 """What a method's report has, by docs/privacy.md."""
 

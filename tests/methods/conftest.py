@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from statements import METHODS, Federation, flat
+from runs import Run
+from statements import METHODS, Federation, Trace, flat
 
 from fedmpi import data as datasets
 from fedmpi import models
@@ -133,13 +134,19 @@ def same(people):
 
 @pytest.fixture
 def agree(people, run, same):
-    """Train, state the same training, and compare every theta, risk and weight."""
+    """Train, state the same training, and compare every theta, risk and weight.
 
-    def compare(method: str, setting: str, clients: int, **options: object) -> None:
+    The statement is that of METHODS, unless the test has its own. Return the run and the trace.
+    """
+
+    def compare(
+        method: str, setting: str, clients: int, statement=None, **options: object
+    ) -> tuple[Run, Trace]:
         found = run(method, setting, clients, **options)
         rows = {name: options.pop(name) for name in OF_THE_ROWS if name in options}
         f = people.federation(setting, clients, **rows)
-        stated = METHODS[method](f, **({"rounds": 3, "lr": 0.5} | options))
+        state = statement or METHODS[method]
+        stated = state(f, **({"rounds": 3, "lr": 0.5} | options))
         same(found.theta("last"), stated.thetas[-1], **rows)
         same(found.theta("averaged"), np.mean(stated.thetas, axis=0), **rows)
         names = sorted(GROUPS)
@@ -147,6 +154,7 @@ def agree(people, run, same):
         assert_columns(found, "risk", names, stated.risks)
         assert_columns(found, "weight", names, stated.group_weights)
         assert_columns(found, "weight", numbers, stated.client_weights)
+        return found, stated
 
     return compare
 

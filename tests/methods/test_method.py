@@ -21,6 +21,7 @@ EVERY = [
     ("qfedavg", LOCAL),
     ("term", LOCAL),
     ("term", {"tilt_level": "sample", **LOCAL}),
+    ("fedprox", LOCAL),
 ]
 
 
