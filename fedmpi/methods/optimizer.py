@@ -3,17 +3,23 @@
 The sum over the clients is a change D = sum_k (n_k / n)(theta_k - theta). With one step a round it
 is -lr times the gradient of one machine with all rows, so these are the usual optimizers on the
 usual gradient, and Lemma 2 holds for each of them; with local epochs they are FedAvgM (Hsu et al.
-2019) and FedAdam (Reddi et al. 2021). No message is added to a round: every rank has the same D.
+2019), FedAdam and FedYogi (Reddi et al. 2021). No message is added to a round: every rank has the
+same D.
 
     D        <- s_t (D - lr * weight_decay * theta),   s_t = 1, or (1 + cos(pi (t-1) / T)) / 2
     sgd         theta <- theta + D
     nesterov    v <- momentum v + D,   theta <- theta + D + momentum v
     adam        m <- .9 m + .1 D,   u <- .999 u + .001 D^2,
                 theta <- theta + step m' / (sqrt(u') + 1e-8 step), m' and u' without their bias
+    fedadam     m <- .9 m + .1 D,   u <- .99 u + .01 D^2,   u starts at tau^2,
+                theta <- theta + step m / (sqrt(u) + tau)
+    yogi        as fedadam, but u <- u - .01 D^2 sign(u - D^2)
 
-adam's step is lr for methods that take one step a round, for D is lr times a gradient there, and
---server-lr for methods with local epochs, whose lr is the clients'. The weight decay of the others
-is that of a term weight_decay / 2 |theta|^2 in the objective; adam's does not go through m and u
+adam is torch's; fedadam and yogi are Reddi et al.'s Algorithm 2, with their betas and tau = .001,
+and without Adam's correction of the bias. Their step is lr for methods that take one step a round,
+for D is lr times a gradient there (so tau is lr times --tau), and --server-lr for methods with
+local epochs, whose lr is the clients'. The weight decay of the others is that of a term
+weight_decay / 2 |theta|^2 in the objective; that of these three does not go through m and u
 (Loshchilov and Hutter 2019).
 """
 
@@ -34,11 +40,13 @@ if TYPE_CHECKING:
     from fedmpi.run.config import Config
 
 SCHEDULES = ("constant", "cosine")
-SERVER_LR = 0.01
+SERVER_LR, TAU = 0.01, 1e-3
+
+OF_OURS = "sgd, nesterov, adam, fedadam, yogi, newton, package.module:Class"
 
 # None is what the paper does: so a run that is without them is known again by its identity.
 STEP_OPTIONS = (
-    Option("optimizer", str, label="{}", help="sgd, nesterov, adam, newton, package.module:Class"),
+    Option("optimizer", str, label="{}", help=OF_OURS),
     Option("momentum", at_least=0, below=1, label="momentum {}", help="of nesterov (.9)"),
     Option(
         "schedule",
@@ -57,7 +65,13 @@ STEP_OPTIONS = (
         "server_lr",
         above=0,
         label="server step {}",
-        help=f"adam's step for methods with local epochs ({SERVER_LR})",
+        help=f"step of adam, fedadam and yogi for methods with local epochs ({SERVER_LR})",
+    ),
+    Option(
+        "tau",
+        above=0,
+        label="τ = {}",
+        help=f"of fedadam and yogi: smaller is more adaptive ({TAU})",
     ),
 )
 
@@ -99,6 +113,17 @@ class Optimizer:
             return 1.0
         return (1 + math.cos(math.pi * (t - 1) / self.config.rounds)) / 2
 
+    @property
+    def unit(self) -> float:
+        """Number that D is a multiple of: the lr of one step a round, whose D is lr × gradient."""
+        return 1.0 if self.config.local_epochs else self.config.lr
+
+    @property
+    def adaptive_step(self) -> float:
+        """Step of the optimizers that divide by the size of past changes."""
+        c = self.config
+        return (c.options.get("server_lr") or SERVER_LR) if c.local_epochs else c.lr
+
     def decayed(self, theta: Tensor, change: Tensor, t: int) -> Tensor:
         """The change, with the pull of the weight decay, times the factor of the round."""
         decay, factor = self.config.decay, self.scheduled(t)
@@ -139,23 +164,56 @@ class Adam(Optimizer):
         return {"mean": zeros, "square": zeros.clone()}
 
     def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
-        c, (first, second) = self.config, self.betas
-        step = (c.options.get("server_lr") or SERVER_LR) if c.local_epochs else c.lr
-        rate, decay = step * self.scheduled(t), c.decay
+        rate, decay = self.adaptive_step * self.scheduled(t), self.config.decay
+        first, second = self.betas
         mean = shared["mean"].lerp_(change, 1 - first)
         square = shared["square"].mul_(second).addcmul_(change, change, value=1 - second)
         # D is lr times a gradient, and so are mean and root: eps has to be as well.
-        scale = 1.0 if c.local_epochs else c.lr
-        root = (square / (1 - second**t)).sqrt_().add_(self.eps * scale)
+        root = (square / (1 - second**t)).sqrt_().add_(self.eps * self.unit)
         if decay:
             theta.mul_(1 - rate * decay)
         theta.addcdiv_(mean, root, value=rate / (1 - first**t))
+
+
+class FedAdam(Optimizer):
+    """Adam in the form of Reddi et al. (2021), Algorithm 2."""
+
+    betas = (0.9, 0.99)
+
+    @property
+    def tau(self) -> float:
+        return (self.config.options.get("tau") or TAU) * self.unit
+
+    def state(self, model: FlatModel) -> dict[str, Tensor]:
+        zeros = model.theta.detach().new_zeros(model.size)
+        return {"mean": zeros, "square": zeros + self.tau**2}
+
+    def step(self, theta: Tensor, change: Tensor, shared: dict[str, Tensor], t: int) -> None:
+        rate, decay = self.adaptive_step * self.scheduled(t), self.config.decay
+        mean = shared["mean"].lerp_(change, 1 - self.betas[0])
+        self.take_square(shared["square"], change.square())
+        if decay:
+            theta.mul_(1 - rate * decay)
+        theta.addcdiv_(mean, shared["square"].sqrt().add_(self.tau), value=rate)
+
+    def take_square(self, square: Tensor, new: Tensor) -> None:
+        """Take the squares of a change into the mean of squares, in place."""
+        square.lerp_(new, 1 - self.betas[1])
+
+
+class Yogi(FedAdam):
+    """FedYogi, of the same algorithm: the mean of squares grows as Adam's, but falls slowly."""
+
+    def take_square(self, square: Tensor, new: Tensor) -> None:
+        square.addcmul_(new, (square - new).sign_(), value=self.betas[1] - 1)
 
 
 OPTIMIZERS = {
     "sgd": "fedmpi.methods.optimizer:SGD",
     "nesterov": "fedmpi.methods.optimizer:Nesterov",
     "adam": "fedmpi.methods.optimizer:Adam",
+    "fedadam": "fedmpi.methods.optimizer:FedAdam",
+    "yogi": "fedmpi.methods.optimizer:Yogi",
     "newton": "fedmpi.methods.newton:Newton",
 }
 
@@ -173,10 +231,12 @@ def check(options: dict, trains_locally: bool) -> None:
     """Refuse an option that would do nothing with this optimizer."""
     name = options.get("optimizer") or "sgd"
     find(name)
-    if options.get("momentum") is not None and name in ("sgd", "adam"):
+    if options.get("momentum") is not None and name in ("sgd", "adam", "fedadam", "yogi"):
         raise UserError(f"--momentum does nothing with --optimizer {name}: use nesterov.")
     if options.get("server_lr") is not None and (name in ("sgd", "nesterov") or not trains_locally):
         raise UserError(
-            "--server-lr is the step of --optimizer adam for methods with local epochs: leave it "
-            "out, or use --lr."
+            "--server-lr is the step of --optimizer adam, fedadam and yogi for methods with local "
+            "epochs: leave it out, or use --lr."
         )
+    if options.get("tau") is not None and name in OPTIMIZERS and name not in ("fedadam", "yogi"):
+        raise UserError(f"--tau does nothing with --optimizer {name}: use fedadam or yogi.")
