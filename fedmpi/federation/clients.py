@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -323,6 +324,19 @@ class Clients:
         """Add `share` × a client's change to the sum."""
         self.model.change.add_(change, alpha=share)
         self.model.close_unit()
+
+    def gradients(self) -> list[Tensor]:
+        """Gradient of the mean loss of each hosted client at theta, over all its rows."""
+        change = self.model.change
+        summed, found = change.clone(), []
+        for size, end in zip(self.sizes.tolist(), self.ends.tolist(), strict=True):
+            change.zero_()
+            mean = partial(torch.full_like, fill_value=1 / max(1, size))
+            for rows in split_run(end - size, end, self.micro_batch) if size else []:
+                self.model.add_gradient(self.x[rows], self.y[rows], self.loss, mean)
+            found.append(change.clone())
+        change.copy_(summed)
+        return found
 
     def _find_diverged(
         self,

@@ -44,9 +44,12 @@ REPORTS = {
     "qfedavg": None,
     "term": "clients",
     "term-sample": None,
+    "scaffold": None,
     "fedprox": None,
 }
 """What a method's report has, by docs/privacy.md."""
+BESIDE = {"qfedavg": 1, "scaffold": THETA + 1}
+"""Numbers beside the change of theta and the flag, in the sum of all ranks."""
 
 
 def table(seed: int, rows: int, shares: list[float]) -> str:
@@ -122,9 +125,8 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
         messages.append(("tells" if shared else "Ireduce", GROUPS))
     if reports in ("clients", "cells"):
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
-    messages.append(
-        ("shares" if shared else "Iallreduce", THETA + (2 if method_of(run) == "qfedavg" else 1))
-    )
+    beside = BESIDE.get(method_of(run), 0)
+    messages.append(("shares" if shared else "Iallreduce", THETA + beside + 1))
     if evaluated:
         messages.append(("Igatherv", OF_ITSELF))
     return messages
@@ -279,8 +281,8 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             np.testing.assert_allclose(rest.pop(0), np.ravel(cells), rtol=1e-9)
         sums, seconds = rest
         np.testing.assert_allclose(sums[:THETA], change, rtol=1e-7, atol=1e-12)
-        scalars = [sum_h, 0.0] if method == "qfedavg" else [0.0]
-        np.testing.assert_allclose(sums[THETA:], scalars, rtol=1e-9)
+        beside = {"qfedavg": [sum_h], "scaffold": [*(-change / LR), len(own["x"]) / n]}
+        np.testing.assert_allclose(sums[THETA:], [*beside.get(method, []), 0.0], rtol=1e-9)
         assert 0 < seconds[0] < limit()
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from fedmpi.methods.fedavg import FedAvg
 from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.option import LOCAL_TRAINING, Option
+from fedmpi.methods.scaffold import Scaffold
 
 CLIENTS = 5
 """Number of clients of the runs of test_needs.py."""
@@ -89,6 +90,14 @@ class Sampled(FedAvg):
 
     def apply(self, model, t):
         model.theta.add_(model.change / model.scalars[0])
+
+
+class SampledScaffold(Scaffold):
+    """SCAFFOLD with three of the clients in each round."""
+
+    def cohort(self, t):
+        rng = np.random.default_rng([self.config.seed, t])
+        return np.sort(rng.choice(self.config.clients, 3, replace=False))
 
 
 NEEDY = {

@@ -21,6 +21,8 @@ EVERY = [
     ("qfedavg", LOCAL),
     ("term", LOCAL),
     ("term", {"tilt_level": "sample", **LOCAL}),
+    ("scaffold", LOCAL),
+    ("scaffold", {"variate": "I", **LOCAL}),
     ("fedprox", LOCAL),
 ]
 
