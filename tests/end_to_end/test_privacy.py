@@ -44,6 +44,7 @@ REPORTS = {
     "qfedavg": None,
     "term": "clients",
     "term-sample": None,
+    "propfair": None,
     "scaffold": None,
     "fedprox": None,
 }
@@ -269,6 +270,8 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             if method == "term-sample":
                 by_row = np.exp(3 * losses[rows]) / np.exp(3 * losses[rows]).sum()
             slope = by_row @ slopes[rows]
+            if method == "propfair":
+                slope /= 5 - means[k]
             if method == "qfedavg":
                 share = means[k] ** 2 / LR
                 sum_h += 2 * means[k] * (slope @ slope) + means[k] ** 2 / LR
