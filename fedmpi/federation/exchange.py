@@ -36,6 +36,10 @@ DONE = -1e6
 """Flag of a run that has come to its end before its last round: less than all ranks' signals."""
 
 
+GATHERED = 1 << 16
+"""Entries of each client's vector that the server holds at a time: of 1,000 clients, 500 MB."""
+
+
 class Exchange:
     """One rank's end of the exchange.
 
@@ -237,6 +241,20 @@ class Exchange:
         table[:] = 0  # stays 0 for the clients of dead ranks
         table[self._order] = whole
         return table
+
+    def inner_products(self, part: np.ndarray) -> np.ndarray | None:
+        """Inner products of the vectors of all clients, on the server, by the clients' numbers.
+
+        `part` has a row for each hosted client. The server has GATHERED entries of each vector at a
+        time, never all vectors.
+        """
+        gram = None
+        for start in range(0, part.shape[1], GATHERED):
+            table = self.gather_clients(np.ascontiguousarray(part[:, start : start + GATHERED]))
+            if table is not None:
+                table = table.astype(np.float64)
+                gram = table @ table.T + (0.0 if gram is None else gram)
+        return gram
 
     def scatter_clients(self, table: np.ndarray | None, part: np.ndarray) -> None:
         """Scatter the server's `table`, a row for each client; `part` gets the hosted clients'."""

@@ -54,6 +54,8 @@ class Training:
     """The round that is under way."""
     reported: bool = field(default=False, init=False)
     """Whether this rank has sent the losses of the round."""
+    weighed: bool = field(default=False, init=False)
+    """Whether this rank has sent its clients' changes for the server to compare."""
     diverged: bool = field(default=False, init=False)
     """Whether any of the risks that were reported last is not finite; on the server."""
     computing: float = field(default=0.0, init=False)
@@ -133,14 +135,17 @@ class Training:
             self.total_rows,
             report=lambda losses: self.report(self.of_all(losses, clients), evaluate, cohort),
             weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
+            weigh=lambda vectors: self.weigh(vectors, clients, cohort),
         )
         self.model.clear_sums()
-        self.reported = False
+        self.reported = self.weighed = False
         if clients:
             self.method.client_round(clients, now)  # theta_k - theta, weighted, into the sum
             self.check_reported(evaluate)
         else:
             self.report(self.of_all(None, None), evaluate, cohort)
+            if self.method.compares_changes:
+                self.weigh(None, None, cohort)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
         self.sum_changes()
@@ -184,6 +189,24 @@ class Training:
         if self.method.reports:
             self.send_weights()  # w = mu / rho
 
+    def weigh(
+        self, vectors: torch.Tensor | None, some: Clients | None, cohort: np.ndarray | None
+    ) -> np.ndarray:
+        """Send the vectors of `some` of the hosted clients; return the server's weight of each."""
+        self.weighed = True
+        hosted, size = len(self.clients.numbers) if self.clients else 0, self.model.size
+        places = some.places if some else np.arange(0)
+        part = np.zeros((hosted, size), dtype=self.method.config.dtype)
+        if vectors is not None:
+            part[places] = vectors.detach().cpu().numpy()
+        gram = self.exchange.inner_products(part)
+        weights = None
+        if gram is not None:
+            weights = self.method.weigh_changes(gram, cohort)[:, None]
+        mine = np.empty((hosted, 1))
+        self.exchange.scatter_clients(weights, mine)
+        return mine[places, 0]
+
     def receive_risks(self, evaluate: bool, cohort: np.ndarray | None) -> np.ndarray | None:
         """Wait, on the server, for the risks at theta."""
         return self.exchange.receive_risks(evaluate, cohort)
@@ -204,10 +227,15 @@ class Training:
 
     def check_reported(self, evaluate: bool) -> None:
         """Raise a UserError for a method whose clients kept the server waiting for their losses."""
+        missing = []
         if (evaluate or self.method.reports) and not self.reported:
+            missing.append("now.report")
+        if self.method.compares_changes and not self.weighed:
+            missing.append("now.weigh")
+        for call in missing:
             raise UserError(
                 f"round {self.t}: client_round of --method {self.method.config.method} did not "
-                "call now.report, for which the server waits. See docs/extend.md."
+                f"call {call}, for which the server waits. See docs/extend.md."
             )
 
     def send_weights(self) -> None:

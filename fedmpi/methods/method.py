@@ -47,6 +47,9 @@ class Round:
     """Send the losses at theta, hosted clients × groups, to the server."""
     weights: Callable[[], np.ndarray]
     """Wait for the server's weights: per group, or one row for each hosted client."""
+    weigh: Callable[[Tensor], np.ndarray]
+    """Send the hosted clients' vectors, a row each, to the server, which compares them; return the
+    server's weight of each (Method.compares_changes)."""
 
 
 def among_the_rest(weights: np.ndarray, anew: np.ndarray) -> np.ndarray:
@@ -83,6 +86,10 @@ class Method:
 
     vectors: ClassVar[int] = 0
     """Number of vectors of theta's length summed beside the change of theta: model.vectors."""
+
+    compares_changes: ClassVar[bool] = False
+    """Whether the server weighs the clients' changes, before they are summed, by the inner products
+    of all pairs: see `weigh_changes`."""
 
     averages_theta: ClassVar[bool] = False
     """Whether the model is the mean of theta over the rounds, or the last theta, if the user does
@@ -137,6 +144,13 @@ class Method:
 
     def update_weights(self, risks: np.ndarray) -> None:
         """Go from the weights of this round to the next weights, given the risks reported."""
+
+    def weigh_changes(self, gram: np.ndarray, cohort: np.ndarray | None) -> np.ndarray:
+        """Weight of each client's vector, given the inner products of the vectors of all clients.
+
+        Clients that take no part have products of 0. `cohort` is that of the round.
+        """
+        raise NotImplementedError
 
     def group_weights(self) -> np.ndarray | None:
         """The weight of each group, for the tables; None where the method has none."""

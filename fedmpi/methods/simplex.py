@@ -67,35 +67,61 @@ def worst_weighted(risks: np.ndarray, floor: float) -> float:
 def maximize_on_simplex(
     linear: np.ndarray, quadratic: np.ndarray, floor: float = 0.0
 ) -> np.ndarray:
-    """Maximum of linear·x - x'Qx / 2 over {x: sum x = 1, every x_i >= floor}, for a convex Q.
-
-    A primal active-set method: the maximum with some weights fixed at the floor is one linear
-    system. A step towards it ends where the next weight meets the floor; a fixed weight is let
-    go where the gradient asks for more of it.
-    """
+    """Maximum of linear·x - x'Qx / 2 over {x: sum x = 1, every x_i >= floor}, for a convex Q."""
     linear, n = _finite_vector(linear, "linear"), len(linear)
     if _free_mass(n, floor) == 0:
         return np.full(n, max(1 / n, floor))
+    low, high = np.full(n, floor), np.full(n, np.inf)
+    return _maximize(linear, quadratic, low, high, np.full(n, 1 / n))
+
+
+def shortest_combination(gram: np.ndarray, centre: np.ndarray, radius: float) -> np.ndarray:
+    """Weights whose combination of vectors is the shortest, from the vectors' inner products.
+
+    The weights sum to one, are at least 0, and within `radius` of the weights `centre`.
+    """
+    centre = _finite_vector(centre, "centre")
+    if radius == 0:
+        return centre.copy()
+    low, high = np.maximum(centre - radius, 0), centre + radius
+    return _maximize(np.zeros(len(centre)), gram, low, high, centre)
+
+
+def _maximize(
+    linear: np.ndarray, quadratic: np.ndarray, low: np.ndarray, high: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """Maximum of linear·x - x'Qx / 2 over {x: sum x = 1, low <= x <= high}, for a convex Q.
+
+    A primal active-set method: the maximum with some weights fixed at a bound is one linear
+    system. A step towards it ends where the next weight meets a bound; a fixed weight is let go
+    where the gradient asks for more, or less, of it. `start` is within the bounds.
+    """
+    n = len(linear)
     # So that flat directions, as of two groups with the same rows, do not make it singular.
     quadratic = quadratic + np.eye(n) * (1e-12 * np.trace(quadratic) / n + 1e-300)
-    x, fixed = np.full(n, 1 / n), np.zeros(n, dtype=bool)
+    x, fixed, at_high = start.copy(), np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     for _ in range(100 * n):
         free = ~fixed
         system = np.ones((free.sum() + 1,) * 2)
         system[:-1, :-1], system[-1, -1] = quadratic[np.ix_(free, free)], 0
-        right = linear[free] - floor * quadratic[np.ix_(free, fixed)].sum(axis=1)
-        *wanted, level = np.linalg.lstsq(system, np.append(right, 1 - floor * fixed.sum()))[0]
+        right = linear[free] - quadratic[np.ix_(free, fixed)] @ x[fixed]
+        *wanted, level = np.linalg.lstsq(system, np.append(right, 1 - x[fixed].sum()))[0]
         step = np.zeros(n)
         step[free] = np.array(wanted) - x[free]
-        down = free & (x + step < floor)
+        down, up = free & (x + step < low), free & (x + step > high)
         reach = np.full(n, 1.0)
-        reach[down] = (x[down] - floor) / -step[down]
+        reach[down] = (x[down] - low[down]) / -step[down]
+        reach[up] = (high[up] - x[up]) / step[up]
         x = x + reach.min() * step
         if reach.min() < 1:
-            fixed[np.argmin(reach)] = True
-            x[fixed] = floor
+            met = int(np.argmin(reach))
+            fixed[met], at_high[met] = True, up[met]
+            x[met] = high[met] if up[met] else low[met]
             continue
-        asks = np.where(fixed, linear - quadratic @ x - level, -np.inf)
+        asks = linear - quadratic @ x
+        if not free.any():  # no weight sets the level: two have to be let go at a time
+            level = float(asks[at_high].min(initial=np.inf))
+        asks = np.where(fixed, np.where(at_high, level - asks, asks - level), -np.inf)
         if asks.max() <= 1e-12 * (1 + abs(level)):
             break
         fixed[np.argmax(asks)] = False

@@ -102,9 +102,10 @@ def _check_numbers(a: argparse.Namespace) -> None:
 def _check_exact(a: argparse.Namespace, method: type[Method]) -> None:
     """Refuse methods that need more than sums, and machines whose arithmetic we do not know."""
     flag = "--secure" if a.secure else "--sums exact"
-    if method.reports in ("clients", "cells"):
+    if method.reports in ("clients", "cells") or method.compares_changes:
+        what = "changes" if method.compares_changes else "losses"
         raise UserError(
-            f"{flag}: --method {a.method} gives the server each client's own losses, not sums "
+            f"{flag}: --method {a.method} gives the server each client's own {what}, not sums "
             "alone; use fedminmax, centralized or fedavg."
         )
     if method.scalars or method.vectors or getattr(a, "optimizer", None) == "newton":

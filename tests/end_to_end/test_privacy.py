@@ -44,6 +44,7 @@ REPORTS = {
     "qfedavg": None,
     "term": "clients",
     "term-sample": None,
+    "fedmgda": None,
     "propfair": None,
     "scaffold": None,
     "fedprox": None,
@@ -126,6 +127,8 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
         messages.append(("tells" if shared else "Ireduce", GROUPS))
     if reports in ("clients", "cells"):
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
+    if method_of(run) == "fedmgda":
+        messages.append(("Igatherv", hosted * THETA))
     beside = BESIDE.get(method_of(run), 0)
     messages.append(("shares" if shared else "Iallreduce", THETA + beside + 1))
     if evaluated:
@@ -261,7 +264,7 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             for k in own["numbers"]
         ]
         by_group = np.sum(cells, axis=0)
-        change, sum_h = np.zeros(THETA), 0.0
+        change, sum_h, units = np.zeros(THETA), 0.0, []
         for k in own["numbers"].tolist():
             rows = own["client"] == k
             share, by_row = rows.sum() / n, np.full(rows.sum(), 1 / rows.sum())
@@ -272,6 +275,9 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             slope = by_row @ slopes[rows]
             if method == "propfair":
                 slope /= 5 - means[k]
+            if method == "fedmgda":
+                slope /= LR * np.linalg.norm(slope)
+                units.append(-LR * slope)
             if method == "qfedavg":
                 share = means[k] ** 2 / LR
                 sum_h += 2 * means[k] * (slope @ slope) + means[k] ** 2 / LR
@@ -282,6 +288,8 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             np.testing.assert_allclose(rest.pop(0), np.sum(cells, axis=1), rtol=1e-9)
         if REPORTS[method] == "cells":
             np.testing.assert_allclose(rest.pop(0), np.ravel(cells), rtol=1e-9)
+        if units:
+            np.testing.assert_allclose(rest.pop(0), np.ravel(units), rtol=1e-7, atol=1e-12)
         sums, seconds = rest
         np.testing.assert_allclose(sums[:THETA], change, rtol=1e-7, atol=1e-12)
         beside = {"qfedavg": [sum_h], "scaffold": [*(-change / LR), len(own["x"]) / n]}

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedmpi.methods.fedavg import FedAvg
+from fedmpi.methods.fedmgda import FedMGDA
 from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.option import LOCAL_TRAINING, Option
 from fedmpi.methods.scaffold import Scaffold
@@ -92,12 +93,20 @@ class Sampled(FedAvg):
         model.theta.add_(model.change / model.scalars[0])
 
 
-class SampledScaffold(Scaffold):
-    """SCAFFOLD with three of the clients in each round."""
+class ThreeOfThem:
+    """Cohort of three clients in each round, for methods of fedmpi."""
 
     def cohort(self, t):
         rng = np.random.default_rng([self.config.seed, t])
         return np.sort(rng.choice(self.config.clients, 3, replace=False))
+
+
+class SampledScaffold(ThreeOfThem, Scaffold):
+    pass
+
+
+class SampledFedMGDA(ThreeOfThem, FedMGDA):
+    pass
 
 
 NEEDY = {
