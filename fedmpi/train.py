@@ -56,12 +56,14 @@ def main() -> int:
     config = world.on_server(lambda: read_command_line(world))
     finished = carry_out(world, config)
     if world.is_server:
-        from fedmpi.run.display import result_table, say, validated
+        from fedmpi.run.display import personal_table, result_table, say, validated
 
         assert finished
         say(result_table(finished))
         if "validation" in finished:
             say(validated(finished, config.rounds))
+        if "personal" in finished:
+            say(personal_table(finished["personal"]))
         say(f"in {config.output}: {finished['seconds']:.1f} s of training")
     return 0
 

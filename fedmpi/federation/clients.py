@@ -317,7 +317,7 @@ class Clients:
                 self._train_locally(i, t, config, objective, correction)
             yield i, theta.sub_(received)
             theta.copy_(received)
-        if not self.model.change_is_finite():
+        if not self.diverged and not self.model.change_is_finite():
             self._find_diverged(t, config, objective, correction)
 
     def add(self, change: Tensor, share: float) -> None:

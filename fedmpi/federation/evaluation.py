@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,34 @@ def evaluate(
     if rows is not None:
         for start in range(0, len(rows.x), micro_batch):
             _score(model, loss, rows, slice(start, start + micro_batch), scores)
+    ranks.wait(ranks.Ireduce(scores.sums))
+    return scores
+
+
+@torch.no_grad()
+def evaluate_personal(
+    ranks: Ranks,
+    model: FlatModel,
+    loss: Loss,
+    rows: Rows | None,
+    groups: int,
+    classes: int,
+    micro_batch: int,
+    sizes: Sequence[int],
+    thetas: torch.Tensor,
+) -> Scores:
+    """Score each hosted client's own theta on its own rows; on the server, summed over all ranks.
+
+    `rows` are in the order of the clients, which have `sizes` of them.
+    """
+    scores, received = Scores(groups, classes), model.theta.clone()
+    ends = np.cumsum([0, *sizes]).tolist()
+    for theta, start, end in zip(thetas, ends[:-1], ends[1:], strict=True):
+        assert rows is not None
+        model.theta.copy_(theta)
+        for first in range(start, end, micro_batch):
+            _score(model, loss, rows, slice(first, min(first + micro_batch, end)), scores)
+    model.theta.copy_(received)
     ranks.wait(ranks.Ireduce(scores.sums))
     return scores
 

@@ -14,7 +14,7 @@ from fedmpi import methods, models
 from fedmpi.data.hosts import prepare_on_every_host
 from fedmpi.errors import UserError
 from fedmpi.federation.clients import Clients, Rows
-from fedmpi.federation.evaluation import ExactScores, evaluate
+from fedmpi.federation.evaluation import ExactScores, evaluate, evaluate_personal
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.rounds import Training
 from fedmpi.models.fixed_point import CHANGE_LIMIT, LOSS_LIMIT, FixedPoint, in_lines, units_of
@@ -27,7 +27,7 @@ from fedmpi.mpi.placement import Placement, here
 from fedmpi.mpi.ranks import AgreedError, Ranks
 from fedmpi.privacy.versions import check_same_versions
 from fedmpi.run.config import Config
-from fedmpi.scoring.scores import Scores
+from fedmpi.scoring.scores import PersonalScores, Scores
 
 if TYPE_CHECKING:
     from fedmpi.data.owners import OwnedRows
@@ -502,10 +502,11 @@ class Job:
         bytes_per_round = handed / max(1, training.rounds - training.done)
         last_theta = self.model.theta.clone() if self.server or self.survivors else None
         scored = self._together(lambda: self._score_both(bytes_per_round), last_theta)
-        last, mean, by_rank = scored
+        last, mean, personal, by_rank = scored
 
         def save(plan: Plan) -> None:
             assert self.server and by_rank and last_theta is not None
+            self.server.personal = personal
             costs = {
                 "seconds": seconds,
                 "seconds_per_round": seconds / self.server.rounds_done,
@@ -517,17 +518,47 @@ class Job:
         self._together(lambda: self._on_server(save))
         return self.server.result if self.server else None
 
-    def _score_both(self, bytes_per_round: float) -> tuple[Scores, Scores, list | None]:
-        """Scores of the last and of the mean theta on the test rows, and each rank's costs."""
+    def _score_both(
+        self, bytes_per_round: float
+    ) -> tuple[Scores, Scores, PersonalScores | None, list | None]:
+        """Scores of the last and of the mean theta on the test rows, and each rank's costs.
+
+        Between them, those of the clients' own models, beside the theta that is reported.
+        """
+        personal = None
+        reports_last = self.method.average == "last" and self.config.validate is None
         rows = self._test_rows()
         totals = self.totals.test_rows, self.my_test_runs
         last = self._score(rows, *totals, "SCORES_LAST", self.config.rounds)
+        if self.method.personal and reports_last:
+            personal = self._score_personal()
         if self.server:
             self.model.theta.copy_(self.server.reported_theta)
         self._bcast(self.model.theta)
         mean = self._score(rows, *totals, "SCORES_MEAN", self.config.rounds)
+        if self.method.personal and not reports_last:
+            personal = self._score_personal()
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return last, mean, self.ranks.gather((bytes_per_round, rss))
+        return last, mean, personal, self.ranks.gather((bytes_per_round, rss))
+
+    def _score_personal(self) -> PersonalScores:
+        """Scores of the clients' own models, and of theta on the same rows.
+
+        A client has test rows of its own only if its owner keeps them apart; otherwise these are
+        its training rows.
+        """
+        rows: Rows | None = None
+        sizes: list[int] = []
+        if self.owners_apart:
+            rows, sizes = self._test_rows(), self.my_test_runs
+        elif self.clients:
+            group = self.clients.cell % len(self.prepared.groups)
+            rows = Rows(self.clients.x, self.clients.y, group)
+            sizes = self.clients.sizes.tolist()
+        assert self.config.micro_batch
+        what = (self.ranks, self.model, self.loss, rows, *self._shape(), self.config.micro_batch)
+        own = evaluate_personal(*what, sizes, self.method.of_clients[self.method.personal])
+        return PersonalScores("test" if self.owners_apart else "train", own, evaluate(*what))
 
     def _together(self, work: Callable[[], T], theta: torch.Tensor | None = None) -> T:
         """Do `work` after the rounds; repeat it, from `theta`, if a rank dies meanwhile."""

@@ -11,7 +11,7 @@ from fedmpi.federation.metrics import Metric, figures
 from fedmpi.intervals import pair, risk_interval, simultaneous, wilson
 from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
-from fedmpi.scoring.scores import Scores
+from fedmpi.scoring.scores import PersonalScores, Scores
 
 MANY = 100
 """Number of client weights above which they are kept in weights.npz only."""
@@ -65,6 +65,31 @@ def result_of(
     if weights is not None and weights.size <= MANY:
         result["client_weights"] = weights.tolist()
     return result
+
+
+def personal_of(groups: Sequence[str], scores: PersonalScores) -> dict:
+    """Section `personal` of result.json: the clients' own models, by group of the federation."""
+    own, of_global = scores.own, scores.of_global
+    scored = own.rows > 0
+    risk, accuracy = own.risk[scored], own.accuracy[scored]
+    return {
+        "rows": scores.split,
+        "groups": {
+            name: {
+                "rows": int(own.rows[a]),
+                "risk": float(own.risk[a]),
+                "accuracy": float(own.accuracy[a]),
+                "global_risk": float(of_global.risk[a]),
+                "global_accuracy": float(of_global.accuracy[a]),
+            }
+            for a, name in enumerate(groups)
+        },
+        "worst_group": str(np.array(groups)[scored][np.argmax(risk)]),
+        "worst_risk": float(risk.max()),
+        "average_risk": float(risk.mean()),
+        "worst_accuracy": float(accuracy.min()),
+        "average_accuracy": float(accuracy.mean()),
+    }
 
 
 def _groups(

@@ -18,7 +18,7 @@ from fedmpi.federation.certificate import certificate_for, residual_for
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.plan import Plan
 from fedmpi.federation.receipt import receipt_of
-from fedmpi.federation.result import MANY, result_of
+from fedmpi.federation.result import MANY, personal_of, result_of
 from fedmpi.federation.validation import Best
 from fedmpi.models.flat import FlatModel
 from fedmpi.mpi import launcher, signals
@@ -32,7 +32,7 @@ from fedmpi.run.lost_ranks import RANKS
 from fedmpi.run.until import read_until
 from fedmpi.scoring.describe import describe
 from fedmpi.scoring.fairness import fairness_of
-from fedmpi.scoring.scores import Scores
+from fedmpi.scoring.scores import PersonalScores, Scores
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
@@ -69,6 +69,8 @@ class Server:
         self.logs = Logs(config.log)
         self.until = read_until(config.until)
         self.weights_used: np.ndarray | None = None
+        self.personal: PersonalScores | None = None
+        """Scores of the clients' own models, if the method has them."""
         self.spent = ""
         """What the rounds have spent of a privacy budget, for the progress line."""
         self.rounds_done = 0
@@ -368,6 +370,9 @@ class Server:
             result["certificate"] = self.certificate.saved()
         elif self.residual and self.residual.rounds:
             result["residual"] = self.residual.saved()
+        if self.personal:
+            self._check_scores(self.personal.own, what="risk with the clients' own models")
+            result["personal"] = personal_of(self.groups, self.personal)
         if self.plan.budget:
             result["privacy"] = self.plan.budget.result(self.rounds_done)
         if self.config.sums == "exact":
@@ -381,12 +386,12 @@ class Server:
         self.result = result
         self.logs.finish(result)
 
-    def _check_scores(self, *scores: Scores) -> None:
+    def _check_scores(self, *scores: Scores, what: str = "test risk") -> None:
         """Raise a UserError for a model that diverged in the last rounds, which is no result."""
         for score in scores:
             bad = ~np.isfinite(score.risk) & (score.rows > 0)
             if bad.any():
                 raise UserError(
-                    f"the test risk of group {self.groups[int(np.argmax(bad))]!r} is not "
+                    f"the {what} of group {self.groups[int(np.argmax(bad))]!r} is not "
                     f"finite. The steps are too long: try --lr {self.config.lr / 10:g}."
                 )

@@ -15,6 +15,7 @@ FILES = {
     "fedavg": "fedmpi.methods.fedavg:FedAvg",
     "qfedavg": "fedmpi.methods.qfedavg:QFedAvg",
     "term": "fedmpi.methods.term:TERM",
+    "ditto": "fedmpi.methods.ditto:Ditto",
     "fedmgda": "fedmpi.methods.fedmgda:FedMGDA",
     "propfair": "fedmpi.methods.propfair:PropFair",
     "scaffold": "fedmpi.methods.scaffold:Scaffold",

@@ -9,10 +9,10 @@ from Decentralized Data" (2017), with every client in every round:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedmpi.methods.method import Method, Round
-from fedmpi.methods.option import LOCAL_TRAINING
+from fedmpi.methods.option import LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from fedmpi.federation.clients import Clients
@@ -22,7 +22,7 @@ class FedAvg(Method):
     """The baseline without fairness."""
 
     title = "FedAvg"
-    options = LOCAL_TRAINING
+    options: ClassVar[tuple[Option, ...]] = LOCAL_TRAINING
     trains_locally = True
 
     def client_round(self, clients: Clients, now: Round) -> None:

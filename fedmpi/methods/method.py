@@ -91,6 +91,10 @@ class Method:
     """Whether the server weighs the clients' changes, before they are summed, by the inner products
     of all pairs: see `weigh_changes`."""
 
+    personal: ClassVar[str] = ""
+    """Name of the client state that is a model of each client's own, which is scored at the end on
+    rows of that client; "" where clients have none."""
+
     averages_theta: ClassVar[bool] = False
     """Whether the model is the mean of theta over the rounds, or the last theta, if the user does
     not say so by --average."""

@@ -328,6 +328,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "h": h,
         "epochs": number(config.get("local_epochs")) or 1,
         "fairness": _fairness(result.get("fairness")),
+        "personal": _fairness(result.get("personal")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
         "card": None if isinstance(record, KeptRecord) else card_of(record, find_baseline(record)),
     }
@@ -493,7 +494,7 @@ def _pair(mean: Mean | None) -> list[float | None] | None:
 
 
 def _fairness(tree: Any) -> list[dict] | None:
-    """Tables of whatever the section `fairness` of result.json holds.
+    """Tables of whatever the section `fairness`, or `personal`, of result.json holds.
 
     A branch is a table with a row for each child: a number is in the column `value`, a branch of
     numbers fills further columns. Deeper branches are further tables.

@@ -859,9 +859,9 @@
         ...(both ? [column("risk, last", "risk_last"), column("accuracy, last", "accuracy_last")] : []),
       ],
     });
-    for (const t of run.fairness || [])
+    for (const [of, t] of [...(run.fairness || []).map((t) => ["Fairness", t]), ...(run.personal || []).map((t) => ["Clients' own models", t])])
       table(parent, {
-        title: ["Fairness", t.title].filter(Boolean).join(": "), rows: t.rows,
+        title: [of, t.title].filter(Boolean).join(": "), rows: t.rows,
         columns: t.columns.map((name, i) => ({
           label: name.replaceAll("_", " ") || " ", number: i > 0, get: (r) => r[i],
           text: (r) => (typeof r[i] === "number" ? (Number.isInteger(r[i]) ? whole(r[i]) : fixed(r[i], 4)) : (r[i] ?? "–").replaceAll("_", " ")),

@@ -55,6 +55,8 @@ there the eye follows a trend from left to right.
 """
 SUMMARY = ("worst", "best", "average")
 OF_GROUP = ("risk", "accuracy", "weight")
+PERSONAL = ("risk", "global_risk", "accuracy", "global_accuracy")
+"""Of the clients' own models, and of the global model on the same rows, in result.json."""
 COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
 
 
@@ -288,6 +290,10 @@ def _columns(results: list[dict]) -> Iterable[tuple[str, str, list]]:
     for column in SUMMARY:
         for kind in ("risk", "accuracy"):
             yield kind, column, [result.get(f"{column}_{kind}") for result in results]
+    personal = [p for result in results if isinstance(p := result.get("personal"), dict)]
+    for name in dict.fromkeys(name for p in personal for name in p["groups"]):
+        for kind in PERSONAL:
+            yield f"personal {kind}", name, [p["groups"].get(name, {}).get(kind) for p in personal]
     for cost in COSTS:
         yield cost, "", [result.get(cost) for result in results]
     fairness = [f for result in results if isinstance(f := result.get("fairness"), dict)]

@@ -13,6 +13,7 @@ from fedmpi.reproduce.claims import OPEN, QUICK, decide
 from fedmpi.reproduce.gridfile import runs_of
 from fedmpi.reproduce.statistics import (
     HETEROGENEITY,
+    PERSONAL,
     SUMMARY,
     Figures,
     Mean,
@@ -147,6 +148,20 @@ def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Tabl
         columns3 += [(difference, "", words(difference)) for difference in DIFFERENCES]
         caption = f"Rates by attribute on the test rows, {dataset}, {figures.clients} clients"
         yield by_setting(figures, dataset, "fairness", caption, main, columns3)
+    if personal := personal_table(figures, dataset, main):
+        yield personal
+
+
+def personal_table(figures: Figures, dataset: str, runs: list[Run]) -> Table | None:
+    """Table of the clients' own models, for the methods that have them; None if none has."""
+    runs = [r for r in runs if any(figures.get("personal risk", r, g) for g in figures.groups)]
+    columns = [
+        (f"personal {kind}", name, f"{words(kind)}, {name}")
+        for kind in PERSONAL
+        for name in figures.groups
+    ]
+    caption = f"Clients' own models, each on its client's rows, by group, {dataset}"
+    return by_setting(figures, dataset, "personal", caption, runs, columns) if runs else None
 
 
 def words(name: str) -> str:

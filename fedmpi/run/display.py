@@ -62,6 +62,21 @@ def result_table(result: dict) -> str:
     return "\n".join([*lines, *_few(groups)])
 
 
+def personal_table(personal: dict) -> str:
+    """Return the table of the clients' own models, beside the global model on the same rows."""
+    groups = personal["groups"]
+    width = max(map(len, ["group", *groups]))
+    head = (f"{personal['rows']} rows", "own risk", "global", "own acc.", "global")
+    lines = [
+        f"the clients' own models, each on its client's {personal['rows']} rows:",
+        "  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in head)]),
+    ]
+    for name, g in groups.items():
+        figures = (g[key] for key in ("risk", "global_risk", "accuracy", "global_accuracy"))
+        lines.append("  ".join([f"{name:<{width}}", f"{g['rows']:>10,}", *map(_number, figures)]))
+    return "\n".join(lines)
+
+
 def extreme(groups: dict[str, dict], kind: str, of: str) -> str:
     """Name of the `kind` ("worst" or "best") group by risk or accuracy; "" if no group has any."""
     known = {name: g[of] for name, g in groups.items() if _is_known(g[of])}

@@ -114,6 +114,11 @@ def _check_exact(a: argparse.Namespace, method: type[Method]) -> None:
             f"{flag} adds changes of theta and losses of groups; {what} sums more than these: use "
             "fedminmax, centralized or fedavg, and sgd, nesterov or adam."
         )
+    if method.personal:
+        raise UserError(
+            f"{flag}: --method {a.method} has models of single clients, which checkpoints and "
+            "scores give to the server; use fedminmax, centralized or fedavg."
+        )
     if a.secure and method.single_client:
         raise UserError(f"--secure: --method {a.method} has one client, so nothing is summed.")
     if a.device == "cuda" or a.cuda_aware:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
@@ -57,6 +59,15 @@ class Scores:
     def accuracy(self) -> np.ndarray:
         """Share of each group's rows that are classified right; NaN without rows."""
         return _ratio(self.right, self.rows)
+
+
+class PersonalScores(NamedTuple):
+    """Scores of the clients' own models on rows of their own, and of the global model on those."""
+
+    split: str
+    """What the rows are: `test`, or `train` where no test rows are a client's own."""
+    own: Scores
+    of_global: Scores
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedmpi.methods.ditto import Ditto
 from fedmpi.methods.fedavg import FedAvg
 from fedmpi.methods.fedmgda import FedMGDA
 from fedmpi.methods.fedminmax import FedMinMax
@@ -102,6 +103,10 @@ class ThreeOfThem:
 
 
 class SampledScaffold(ThreeOfThem, Scaffold):
+    pass
+
+
+class SampledDitto(ThreeOfThem, Ditto):
     pass
 
 

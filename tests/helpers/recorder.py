@@ -37,6 +37,7 @@ RUNS = {
     "qfedavg": f"--method qfedavg --q 2 {LOCAL}",
     "term": f"--method term --tilt 3 {LOCAL}",
     "term-sample": f"--method term --tilt 3 --tilt-level sample {LOCAL}",
+    "ditto": f"--method ditto {LOCAL}",
     "fedmgda": f"--method fedmgda --radius 0 {LOCAL}",
     "propfair": f"--method propfair {LOCAL}",
     "scaffold": f"--method scaffold {LOCAL}",

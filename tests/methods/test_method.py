@@ -21,6 +21,7 @@ EVERY = [
     ("qfedavg", LOCAL),
     ("term", LOCAL),
     ("term", {"tilt_level": "sample", **LOCAL}),
+    ("ditto", LOCAL),
     ("fedmgda", LOCAL),
     ("propfair", LOCAL),
     ("scaffold", LOCAL),
