@@ -90,8 +90,13 @@ GRIDS = {
     "local_epochs": (3, 10, 15),
     "q": (0.2, 0.5, 1, 2, 5),
     "tilt": (0.01, 0.1, 0.5, 0.8, 1),
+    "mu_prox": (0.001, 0.01, 0.1, 1),
+    "baseline": (2, 3, 4, 5),
+    "radius": (0.01, 0.1, 1),
+    "global_lr": (0.5, 1, 2),
+    "personal_pull": (0.1, 1, 2),
 }
-"""As the paper has them."""
+"""As the paper has them; those of other methods, about as their papers have them."""
 
 
 @pytest.mark.parametrize(
@@ -102,6 +107,11 @@ GRIDS = {
         ("fedavg", ("lr", "local_epochs")),
         ("qfedavg", ("lr", "local_epochs", "q")),
         ("term", ("lr", "local_epochs", "tilt")),
+        ("fedprox", ("lr", "local_epochs", "mu_prox")),
+        ("scaffold", ("lr", "local_epochs")),
+        ("propfair", ("lr", "local_epochs", "baseline")),
+        ("fedmgda", ("lr", "local_epochs", "radius", "global_lr")),
+        ("ditto", ("lr", "local_epochs", "personal_pull")),
     ],
 )
 def test_the_papers_grid_of_each_method(monkeypatch, options, method, names):

@@ -183,6 +183,16 @@ def test_grids_of_one_dataset_stay_apart(runs, tmp_path):
     assert whole["notes"] == [] and quick["notes"] == [QUICK]
 
 
+def test_the_clients_own_models_are_shown(train, tmp_path):
+    options = f"{FAST} --method ditto --local-epochs 1 --setting SSG"
+    found = train(*options.split()).result["personal"]["groups"]
+    (shown,) = section_of(tmp_path / "run")["runs"]
+    (table,) = [table for table in shown["personal"] if table["title"] == "groups"]
+    kinds = ["rows", "risk", "accuracy", "global_risk", "global_accuracy"]
+    assert table["columns"] == ["", *kinds]
+    assert table["rows"] == [[name, *(g[kind] for kind in kinds)] for name, g in found.items()]
+
+
 def test_fairness_is_shown_whatever_it_holds(run, edit):
     rates = {"rate": {"m": 0.5, "f": 0.25}, "tpr": {"f": 1}, "difference": 0.25}
     edit(

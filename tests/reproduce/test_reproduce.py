@@ -137,6 +137,25 @@ def test_every_method_and_table_in_one_process(monkeypatch, options, tmp_path, c
     assert made == {p: p.stat().st_mtime_ns for p in made}
 
 
+def test_methods_that_the_paper_has_not(monkeypatch, options, tmp_path):
+    """With their labels and, of Ditto, the clients' own models; FedMinMax comes after them."""
+    chosen = ["fedminmax", "scaffold", "ditto", "fedmgda", "propfair,baseline=3", "fedprox"]
+    more = ["--clients", 6, "--seeds", 0, "--settings", "PSG", "--rounds", 2]
+    assert run(monkeypatch, *options, "--methods", *chosen, *more) == 0
+    folder = tmp_path / "results/csv-people"
+    table = (folder / "risks.md").read_text()
+    assert [line.split("|")[2].strip() for line in table.splitlines() if "| PSG" in line] == [
+        *("Ditto (λ=1.0)", "FedMGDA+ (ε=0.1)", "PropFair (M=3.0)", "SCAFFOLD"),
+        *("FedProx (μ=0.1)", "FedMinMax"),
+    ]
+    assert (folder / "personal.md").read_text().count("| PSG | Ditto") == 1
+    told = {(row["kind"], row["group"]): row["mean"] for row in rows_of(folder / "personal.csv")}
+    result = json.loads((folder / "runs/csv-people-PSG-ditto-s0-k6/result.json").read_text())
+    for name, figures in result["personal"]["groups"].items():
+        for kind in ("risk", "global_risk", "accuracy", "global_accuracy"):
+            assert float(told[f"personal {kind}", name]) == pytest.approx(figures[kind])
+
+
 def test_quick_is_apart_and_says_so_in_every_file(monkeypatch, options, tmp_path, capsys):
     few = ["--methods", "fedminmax", "centralized", "--settings", "ESG", "--clients", 4]
     assert run(monkeypatch, *options, *few, "--quick") == 0
