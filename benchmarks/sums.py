@@ -4,9 +4,9 @@
 
 Each case is one launch, in which the three kinds take blocks of rounds in turn: floats, exact,
 floats, floats, secure, floats, and so on. A ratio is over the mean of the blocks of floats before
-and after; the tables have medians over the repeats, and the range. CPU time is that of all ranks.
-Then what a mask costs, measured on one rank while the others sleep, and what follows for many
-ranks: a prediction, of which nothing was run.
+and after; the table has medians over the repeats, and the range. CPU time is that of all ranks.
+Then what one of many ranks spends on masks: it is run in this process, with the keys of all ranks
+that there would be. That it holds for a federation of so many is a prediction.
 """
 
 import argparse
@@ -16,26 +16,39 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from fedmpi.bench.launch import MARK, launch
-from fedmpi.privacy.graph import degree
+
+
+class Case(NamedTuple):
+    """Rounds to time: `repeats` blocks of so many rounds."""
+
+    title: str
+    ranks: int
+    options: list[str]
+    repeats: int
+    block: int
+
 
 ADULT = ["--dataset", "adult", "--setting", "PSG", "--clients", "40"]
-CIFAR = ["--dataset", "cifar10", "--setting", "ESG", "--clients", "40", "--limit-train", "2000"]
-CASES: dict[str, tuple[str, int, list[str], int, int]] = {
-    "adult-3": ("MLP of Adult, full batches", 3, ADULT, 15, 8),
-    "adult-41": ("MLP of Adult, full batches", 41, ADULT, 15, 6),
-    "batches-3": ("MLP of Adult, `--batch-rows 250`", 3, [*ADULT, "--batch-rows", "250"], 11, 20),
-    "batches-41": ("MLP of Adult, `--batch-rows 250`", 41, [*ADULT, "--batch-rows", "250"], 11, 10),
-    "resnet-3": ("ResNet-18, 2,000 images", 3, [*CIFAR, "--solver", "paper"], 3, 1),
-    "resnet-batches-3": ("ResNet-18, `--batch-rows 250`", 3, CIFAR, 3, 1),
+BATCHES = [*ADULT, "--batch-rows", "250"]
+CIFAR = ["--dataset", "cifar10", "--limit-train", "2000", "--solver", "paper", "--clients"]
+CASES = {
+    "adult-3": Case("MLP of Adult", 3, ADULT, 15, 8),
+    "adult-41": Case("MLP of Adult", 41, ADULT, 15, 6),
+    "batches-3": Case("the same, `--batch-rows 250`", 3, BATCHES, 11, 20),
+    "batches-41": Case("the same, `--batch-rows 250`", 41, BATCHES, 11, 10),
+    "resnet-2": Case("ResNet-18, 2 clients of 1,000 images", 3, [*CIFAR, "2"], 3, 1),
+    "resnet-40": Case("ResNet-18, 40 clients of 50 images", 3, [*CIFAR, "40"], 3, 1),
 }
-"""For each case what is trained, on how many ranks, repeats, and rounds of a block."""
 KINDS = {"exact": ["--sums", "exact"], "secure": ["--secure"]}
-MASKED = 15
-"""Number of vectors that are masked to time a mask."""
-NO_ATTEMPT = 2**16 - 1
-"""Attempt under which no message is sent: its masks are free to be timed."""
+MODELS = {"MLP of Adult": 48_131, "ResNet-18": 11_172_043}
+"""Numbers that a round sums."""
+MASKED = 5
+"""Number of rounds whose masks are timed."""
 MANY = (100, 1_000, 10_000)
 TIMEOUT = 3600
 
@@ -48,115 +61,106 @@ def measure(job: dict) -> None:
 
     ranks = Ranks(MPI.COMM_WORLD, stall_timeout=float("inf"))
     with tempfile.TemporaryDirectory() as folder:
-        floats = Federation(ranks, job["options"], f"{folder}/float")
-        others = {
+        contestants = {
             kind: Federation(ranks, [*job["options"], *flags], f"{folder}/{kind}")
-            for kind, flags in KINDS.items()
+            for kind, flags in ({"float": []} | KINDS).items()
         }
-        for each in (floats, *others.values()):
-            each.rounds(2)
-        found: dict = {kind: {} for kind in KINDS}
+        found: dict = {kind: {} for kind in KINDS} | {"bytes": {}}
+        for kind, contestant in contestants.items():
+            contestant.rounds(1)
+            before = ranks.bytes_handed
+            contestant.rounds(1)
+            found["bytes"][kind] = ranks.bytes_handed - before
         for _ in range(job["repeats"]):
-            for kind, other in others.items():
-                for name, values in compete(ranks, floats, other, 1, job["block"]).items():
+            for kind in KINDS:
+                pair = contestants["float"], contestants[kind]
+                for name, values in compete(ranks, *pair, 1, job["block"]).items():
                     found[kind].setdefault(name, []).extend(values)
-        found |= cost_of_masks(ranks, others["secure"])
-        found["bytes"] = {kind: bytes_of_a_round(ranks, other) for kind, other in others.items()}
-        found["bytes"]["float"] = bytes_of_a_round(ranks, floats)
-        for each in (floats, *others.values()):
-            each.end()
+        for contestant in contestants.values():
+            contestant.end()
         ranks.meet()
     if ranks.is_server:
         print(MARK + json.dumps(found), flush=True)
 
 
-def cost_of_masks(ranks, secure) -> dict:
-    """CPU nanoseconds that a mask of one number costs rank 1 for each of its neighbours."""
-    import numpy as np
-
-    from fedmpi.bench.rounds import sleep_until_all_are_here
-    from fedmpi.privacy.masks import Message
-
-    exchange, seconds = secure.training.exchange, []
-    numbers = np.zeros_like(exchange.model.buffer)
-    for i in range(MASKED if ranks.rank == 1 else 0):
-        began = time.process_time()
-        exchange.masks.add(numbers, i, NO_ATTEMPT, Message.CHANGES)
-        seconds.append(time.process_time() - began)
-    sleep_until_all_are_here(ranks)
-    neighbours = len(exchange.masks.neighbours)
-    mine = statistics.median(seconds) / len(numbers) / neighbours * 1e9 if seconds else 0.0
-    return {"length": len(numbers), "mask_ns": ranks.comm.bcast(mine, root=1)}
-
-
-def bytes_of_a_round(ranks, federation) -> int:
-    """Bytes that this rank gives to MPI or to shared memory in a round."""
-    before = ranks.bytes_handed
-    federation.rounds(1)
-    return ranks.bytes_handed - before
-
-
-def middle(values: list[float], form: str = ".2f") -> str:
-    """Median and range of some ratios."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
-
-
-def line(case: str, found: dict) -> str:
-    """A line of the table."""
-    title, ranks = CASES[case][:2]
-    cells = [title, str(ranks)]
-    base = [s for kind in KINDS for s in found[kind]["base_seconds"]]
-    cells.append(f"{1000 * statistics.median(base):.3g}")
+def line(case: Case, found: dict) -> str:
+    """A line of the table of rounds."""
+    cells = [case.title, str(case.ranks)]
+    for times in ("base_seconds", "base_cpu_seconds"):
+        base = [seconds for kind in KINDS for seconds in found[kind][times]]
+        cells.append(f"{1000 * statistics.median(base):,.0f}")
     for kind in KINDS:
-        cells += [middle(found[kind]["ratios"]), middle(found[kind]["cpu_ratios"])]
+        for ratios in (found[kind]["ratios"], found[kind]["cpu_ratios"]):
+            low, high = min(ratios), max(ratios)
+            cells.append(f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f})")
     cells += [f"{found['bytes'][kind] / 1e6:.3g}" for kind in ("float", "secure")]
     return f"| {' | '.join(cells)} |"
 
 
-def prediction(length: int, mask_ns: float) -> list[str]:
-    """Lines of what masks of `length` numbers take on many client ranks, from a measured cost."""
-    lines = []
-    for ranks in MANY:
-        k = degree(ranks)
-        seconds = k * length * mask_ns / 1e9
-        cells = [f"{length:,}", f"{ranks:,}", str(k), f"{8 * length / 1e6:.3g}"]
-        cells += [f"{seconds:.3g}", f"{seconds * ranks:.3g}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+def one_of_many(ranks: int) -> list[tuple[int, float, float]]:
+    """Neighbours of one of so many client ranks, CPU seconds of its start, and of a round's masks.
+
+    One of each for each model; the start is the checking and deriving of keys, no messages.
+    """
+    from fedmpi.privacy.agreement import Party, Transcript  # MPI begins: not before the launches
+    from fedmpi.privacy.masks import Masks, Message
+
+    numbers = range(1, ranks + 1)
+    parties = [Party(number, f"rank-{number}") for number in numbers]
+    told = [party.introduction for party in parties]
+    commitments = [introduction.commitment for introduction in told]
+    began = time.process_time()
+    transcript = Transcript.checked(numbers, commitments, told, "")
+    parties[0].hear(transcript)
+    masks = Masks(transcript, parties[0], numbers)
+    start, found = time.process_time() - began, []
+    for length in MODELS.values():
+        change, seconds = np.zeros(length, np.uint64), []
+        for t in range(1 + MASKED):
+            began = time.process_time()
+            masks.add(change, t, len(found), Message.CHANGES)
+            seconds.append(time.process_time() - began)
+        found.append((len(masks.neighbours), start, statistics.median(seconds[1:])))
+    return found
+
+
+def predict() -> None:
+    """Print what masks take of one of many client ranks."""
+    heads = ["", "client ranks", "neighbours", "MB summed", "masks, CPU ms", "of all ranks, CPU s"]
+    heads += ["ns a number a neighbour", "start, CPU ms"]
+    print(f"\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    by_ranks = {ranks: one_of_many(ranks) for ranks in MANY}
+    for i, (model, length) in enumerate(MODELS.items()):
+        for ranks, found in by_ranks.items():
+            degree, start, seconds = found[i]
+            each = seconds / length / degree * 1e9
+            cells = [model, f"{ranks:,}", str(degree), f"{8 * length / 1e6:.3g}"]
+            cells += [f"{1000 * seconds:.3g}", f"{ranks * seconds:,.1f}", f"{each:.2f}"]
+            print(f"| {' | '.join([*cells, f'{1000 * start:.2g}'])} |")
 
 
 def main() -> None:
-    if sys.argv[1:] and sys.argv[1].startswith("{"):
-        measure(json.loads(sys.argv[1]))
-        return
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    p.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     p.add_argument("--repeats", type=int)
     p.add_argument("train", nargs="*", help="options of fedmpi.train, after --")
     a = p.parse_args()
-    python, costs = Path(sys.executable), {}
-    print("| | ranks | floats, ms | exact: wall | CPU | secure: wall | CPU | MB: floats | secure |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for case in a.cases:
-        _, ranks, options, repeats, block = CASES[case]
-        job = {"options": options + a.train, "repeats": a.repeats or repeats, "block": block}
-        launcher = [str(python.with_name("mpirun")), "-n", str(ranks)]
+    python = Path(sys.executable)
+    heads = ["", "ranks", "floats, ms", "CPU", "exact", "CPU", "secure", "CPU", "MB", "secure"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for case in (CASES[name] for name in a.cases):
+        job = {"options": case.options + a.train, "block": case.block}
+        job["repeats"] = a.repeats or case.repeats
+        launcher = [str(python.with_name("mpirun")), "-n", str(case.ranks)]
         found = launch(python, launcher, [__file__, json.dumps(job)], TIMEOUT)
-        costs.setdefault(found["length"], []).append(found["mask_ns"])
         print(line(case, found), flush=True)
-    print("\n| numbers | client ranks | degree | MB a rank | CPU s a rank | CPU s in all |")
-    print("|---|---|---|---|---|---|")
-    for length, mask_ns in costs.items():
-        print("\n".join(prediction(length, statistics.median(mask_ns))))
-    for length, mask_ns in costs.items():
-        each = ", ".join(f"{ns:.2f}" for ns in mask_ns)
-        print(f"\nns a number a neighbour, of {length:,} numbers: {each}")
+    predict()
 
 
 if __name__ == "__main__":
-    from fedmpi.mpi.start import run
+    if sys.argv[1:] and sys.argv[1].startswith("{"):  # on the ranks of a launch
+        from fedmpi.mpi.start import run
 
-    if sys.argv[1:] and sys.argv[1].startswith("{"):
-        run(main)
+        run(lambda: measure(json.loads(sys.argv[1])))
     else:
         main()
