@@ -10,7 +10,7 @@ from pathlib import Path
 import fedmpi
 
 LAYERS = (
-    *("errors", "intervals", "plugins", "mpi", "privacy", "data models", "methods"),
+    *("errors", "intervals significance", "plugins", "mpi", "privacy", "data models", "methods"),
     *("run", "scoring", "federation", "commands"),
 )
 """What shares a layer, as `data` and `models` do, must do without each other."""
