@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -56,6 +57,7 @@ def t_tail(t: float, degrees: int) -> float:
     return tail if t >= 0 else 1 - tail
 
 
+@cache
 def t_quantile(alpha: float, degrees: int) -> float:
     """Number that Student's t exceeds with probability `alpha`, which is at most 1/2."""
     high = 1.0

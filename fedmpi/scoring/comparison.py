@@ -104,8 +104,8 @@ class Difference:
 
     @property
     def p_different(self) -> float:
-        """Two-sided p-value."""
-        return min(1.0, 2 * min(self.p_lower, self.p_higher))
+        """Two-sided p-value; NaN, as all of them, where a group has one row."""
+        return min(2 * min(self.p_lower, self.p_higher), 1.0)
 
     def p_not_above(self, margin: float = MARGIN) -> float:
         """P-value of "A's figure is higher by less than the margin, or lower"."""

@@ -1,0 +1,226 @@
+"""Intervals and paired tests over seeds and rows: known answers, level, power, verdicts."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedmpi.errors import UserError
+from fedmpi.scoring.bootstrap import poisson_weights, row_keys
+from fedmpi.scoring.comparison import Bound, Difference, decide, difference, estimate
+from fedmpi.scoring.replicates import Replicates, read_replicates
+from fedmpi.significance import Spread
+
+SEEDS = (0, 1, 2)
+
+
+class TestRows:
+    """Test rows of some groups, and their replicates."""
+
+    __test__ = False
+
+    def __init__(self, sizes: list[int], replicates: int) -> None:
+        self.group = np.repeat(np.arange(len(sizes)), sizes)
+        weights = poisson_weights(row_keys(np.arange(len(self.group))), replicates)
+        self.weights = np.vstack([np.ones(len(self.group)), weights.T.astype(float)])
+        self.rows = self.sums(np.ones(len(self.group)))
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        groups = range(self.group[-1] + 1)
+        mine = [self.group == a for a in groups]
+        return np.stack([self.weights[:, m] @ values[m] for m in mine], axis=1)
+
+    def run(self, losses: np.ndarray, right: np.ndarray | None = None) -> Replicates:
+        names = tuple("abcdefghij"[: self.rows.shape[1]])
+        counts = self.sums(losses > 1 if right is None else right)
+        return Replicates(names, self.sums(losses), counts, self.rows, "rows")
+
+
+def test_one_group_has_the_paired_interval_of_its_rows():
+    rng = np.random.default_rng(0)
+    rows = TestRows([400], 1000)
+    a, b = rng.exponential(size=(2, 400)) + rng.normal(size=400)
+    found = difference({0: rows.run(a)}, {0: rows.run(b)})
+    assert found.value == pytest.approx((a - b).mean()) and found.seeds == 1
+    theirs = stats.bootstrap((a - b,), np.mean, method="basic", rng=1, n_resamples=4000)
+    width = found.high - found.low
+    assert (found.low, found.high) == pytest.approx(theirs.confidence_interval, abs=0.06 * width)
+    assert found.p_lower == pytest.approx(
+        stats.ttest_rel(a, b, alternative="less").pvalue, abs=0.02
+    )
+    alone = estimate({0: rows.run(a)})
+    assert (alone.low + alone.high) / 2 == pytest.approx(a.mean())
+    assert alone.high - a.mean() == pytest.approx(1.96 * stats.sem(a), rel=0.08)
+
+
+def test_the_figures_are_those_of_the_tables():
+    rng = np.random.default_rng(1)
+    rows = TestRows([50, 60, 70], 20)
+    losses = {seed: rng.exponential(size=180) + rows.group * 0.1 * (seed - 1) for seed in SEEDS}
+    runs = {seed: rows.run(x) for seed, x in losses.items()}
+    risks = np.array([[losses[s][rows.group == g].mean() for g in range(3)] for s in SEEDS])
+    right = np.array([[(losses[s][rows.group == g] > 1).mean() for g in range(3)] for s in SEEDS])
+    for figure, pick in (("worst", np.max), ("best", np.min), ("average", np.mean)):
+        assert estimate(runs, figure).value == pytest.approx(pick(risks, axis=1).mean())
+    assert estimate(runs, "worst", "accuracy").value == pytest.approx(right.min(axis=1).mean())
+    assert estimate(runs, "best", "accuracy").value == pytest.approx(right.max(axis=1).mean())
+    assert estimate(runs, "b").value == pytest.approx(risks[:, 1].mean())
+
+
+def test_accuracy_is_the_mirror_of_error():
+    rng = np.random.default_rng(2)
+    rows = TestRows([80, 80, 80], 100)
+    right = [rng.random(240) < 0.7 for _ in range(6)]
+    a, b = (
+        {s: rows.run(1.0 - r, r) for s, r in enumerate(part)} for part in (right[:3], right[3:])
+    )
+    for figure in ("worst", "best"):
+        error, accuracy = difference(a, b, figure), difference(a, b, figure, "accuracy")
+        mirrored = -accuracy.value, -accuracy.high, -accuracy.low, accuracy.p_higher
+        assert mirrored == pytest.approx((error.value, error.low, error.high, error.p_lower))
+
+
+def test_a_against_b_is_the_mirror_of_b_against_a():
+    rng = np.random.default_rng(3)
+    rows = TestRows([40, 40, 40], 100)
+    a, b = ({s: rows.run(rng.exponential(size=120)) for s in SEEDS} for _ in range(2))
+    one, other = difference(a, b), difference(b, a)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    assert one.p_lower == pytest.approx(other.p_higher) and one.low < one.value < one.high
+    assert one.p_equal(10.0) < 1e-4 and one.p_equal(1e-6) > 0.4
+
+
+TIE, CLEAR = [1.0] * 6, [1.0] + [0.2] * 5
+
+
+def simulated(rows, rng, a, b, between, shared):
+    """Two methods of three seeds on the same rows; their errors are shared to this part."""
+    common, *own = rng.normal(size=(3, len(rows.group)))
+    runs: tuple[dict, dict] = ({}, {})
+    for risks, mine, found in zip((a, b), own, runs, strict=True):
+        noise = np.sqrt(shared) * common + np.sqrt(1 - shared) * mine
+        for seed in SEEDS:
+            seeds = between * rng.normal()
+            found[seed] = rows.run(np.array(risks)[rows.group] + noise + seeds)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "between", "shared"),
+    [(TIE, CLEAR, 0.0, 0.0), (CLEAR, CLEAR, 0.1, 0.5), (TIE, TIE, 0.05, 0.9)],
+)
+def test_methods_that_are_equal_are_rarely_told_apart(a, b, between, shared):
+    """140 comparisons at 5%: at most 7, and three standard deviations of that number."""
+    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(4)
+    wrong, naive, missed = 0, 0, 0
+    for _ in range(140):
+        one, other = simulated(rows, rng, a, b, between, shared)
+        found, alone = difference(one, other), estimate(one)
+        wrong += not found.low <= 0 <= found.high
+        missed += not alone.low <= 1 <= alone.high
+        plain = np.mean(
+            [one[s].risk.max(axis=1) - other[s].risk.max(axis=1) for s in SEEDS], axis=0
+        )
+        low, high = np.quantile(plain[1:], [0.025, 0.975])
+        naive += not low <= 0 <= high
+    assert max(wrong, missed) <= 7 + 3 * np.sqrt(7 * 0.95)
+    if a != b:
+        assert naive > 28  # percentiles of the difference of the largest: the bias is in twice
+
+
+def test_methods_that_differ_are_told_apart():
+    """By .7, where a difference has a standard error of .13 from the rows, and seeds .05."""
+    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(5)
+    found = 0
+    for _ in range(50):
+        a, b = simulated(rows, rng, [0.3] * 6, CLEAR, 0.05, 0.5)
+        found += decide({0: difference(a, b)})[0] == "lower"
+    assert found >= 20
+
+
+def test_methods_that_are_nearly_the_same_are_equal():
+    """Groups tie, and their risks are uncertain by .13; yet the two models make the same errors."""
+    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(6)
+    noise = rng.normal(size=360)
+    a = {s: rows.run(1 + noise + 1e-4 * rng.normal(size=360)) for s in SEEDS}
+    b = {s: rows.run(1 + noise + 1e-4 * rng.normal(size=360)) for s in SEEDS}
+    assert decide({0: difference(a, b)})[0] == "equal"
+    same = difference(a, a)
+    assert same.value == same.low == same.high == 0 and decide({0: same})[0] == "equal"
+
+
+def of(value: float, error: float) -> Difference:
+    bound = Bound(value, Spread(0.0, 0, error**2))
+    return Difference(value, bound, bound, 1)
+
+
+def test_verdicts():
+    cases = {
+        "equal": of(0.001, 0.001),
+        "equal, though lower": of(-0.004, 0.001),
+        "lower": of(-0.02, 0.005),
+        "higher": of(0.02, 0.005),
+        "not decided": of(0.02, 0.02),
+    }
+    for name, case in cases.items():
+        assert decide({name: case})[name] == name.partition(",")[0]
+    assert of(0.02, 0.01).p_different == pytest.approx(2 * stats.norm.sf(2))
+    assert of(0.002, 0.004).p_equal() == pytest.approx(stats.norm.sf(2))
+    assert of(0.002, 0.004).p_not_above() == pytest.approx(stats.norm.sf(2))
+    assert of(0.002, 0.004).p_not_below() == pytest.approx(stats.norm.sf(3))
+
+
+def test_verdicts_count_how_many_there_are():
+    """A p-value of .03 is enough alone, and not beside nine others of which none is found."""
+    found = of(0.0217, 0.01)
+    assert found.p_different == pytest.approx(0.03, abs=0.001)
+    assert decide({0: found}) == {0: "higher"}
+    many = {i: of(0.0217 if i == 3 else 0.01, 0.01) for i in range(10)}
+    assert set(decide(many).values()) == {"not decided"}
+    assert decide({i: of(0.05, 0.01) for i in range(10)}) == dict.fromkeys(range(10), "higher")
+
+
+def test_a_group_of_one_row_leaves_the_worst_undecided():
+    rng = np.random.default_rng(7)
+    rows = TestRows([1, 50], 50)
+    a, b = ({0: rows.run(rng.exponential(size=51))} for _ in range(2))
+    found = difference(a, b)
+    assert np.isfinite(found.value) and np.isnan(found.high) and np.isnan(found.p_different)
+    assert decide({0: found}) == {0: "not decided"}
+    assert np.isfinite(difference(a, b, "b").p_different)
+
+
+def test_groups_without_test_rows_have_no_part():
+    rows = TestRows([0, 50, 50], 50)
+    run = rows.run(np.random.default_rng(8).exponential(size=100))
+    assert np.isfinite([estimate({0: run}, f).high for f in ("worst", "best", "average")]).all()
+
+
+def test_runs_that_cannot_be_paired_are_refused():
+    rows = TestRows([30, 30], 10)
+    run = rows.run(np.ones(60))
+    other = Replicates(run.groups, run.losses, run.right, run.rows, "others")
+    renamed = Replicates(("x", "y"), run.losses, run.right, run.rows, "rows")
+    for a, b, says in (
+        ({0: run}, {1: run}, "no seed is common"),
+        ({0: run}, {0: other}, "other rows"),
+        ({0: run}, {0: renamed}, "other groups"),
+    ):
+        with pytest.raises(UserError, match=says):
+            difference(a, b)
+    with pytest.raises(UserError, match="unknown figure"):
+        difference({0: run}, {0: run}, "wurst")
+    with pytest.raises(UserError, match="unknown kind"):
+        estimate({0: run}, kind="loss")
+
+
+def test_the_file_is_read_back(tmp_path):
+    run = TestRows([3, 4], 5).run(np.arange(7.0))
+    assert read_replicates(tmp_path) is None
+    np.savez(tmp_path / "bootstrap.npz", **run.arrays())
+    found = read_replicates(tmp_path)
+    assert found and found.groups == run.groups and found.test_rows == "rows"
+    np.testing.assert_array_equal(found.risk, run.risk)
+    np.testing.assert_array_equal(found.accuracy, run.accuracy)
+    (tmp_path / "bootstrap.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match="cannot be read as a bootstrap"):
+        read_replicates(tmp_path)
