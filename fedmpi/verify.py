@@ -75,6 +75,7 @@ def run_to_repeat(world: Ranks, folder: str) -> tuple[Config, dict]:
         resume=False,
         force=False,
         log=None,
+        bootstrap=0,
         secure=False,  # masks cancel: the sums are the same
         keys=None,
         on_client_failure="end",

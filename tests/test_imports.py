@@ -66,7 +66,7 @@ fedmpi.models.losses fedmpi.models.perceptron fedmpi.models.perceptron_passes fe
 fedmpi.mpi.allreduce fedmpi.mpi.board fedmpi.mpi.flags fedmpi.mpi.init fedmpi.mpi.launcher
 fedmpi.mpi.placement fedmpi.mpi.ranks fedmpi.mpi.signals fedmpi.mpi.start fedmpi.plugins
 fedmpi.privacy fedmpi.privacy.versions fedmpi.run fedmpi.run.config fedmpi.scoring
-fedmpi.scoring.scores fedmpi.train
+fedmpi.scoring.bootstrap fedmpi.scoring.scores fedmpi.train
 """
 
 

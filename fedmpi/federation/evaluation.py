@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from fedmpi.models.flat import FlatModel
 from fedmpi.models.losses import Loss
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.scoring.scores import Scores
+
+if TYPE_CHECKING:
+    from fedmpi.scoring.bootstrap import Bootstrap
 
 
 @dataclass
@@ -56,15 +60,25 @@ def evaluate(
     classes: int,
     micro_batch: int,
     exact: ExactScores | None = None,
+    bootstrap: Bootstrap | None = None,
 ) -> Scores:
-    """Score the model at its theta; on the server, the Scores are summed over all ranks."""
+    """Score the model at its theta; on the server, the Scores are summed over all ranks.
+
+    So are the sums over replicates of the rows, if a `bootstrap` is given.
+    """
     scores = Scores(groups, classes)
     if exact:
-        return _evaluate_exactly(ranks, model, loss, rows, scores, micro_batch, exact)
-    if rows is not None:
-        for start in range(0, len(rows.x), micro_batch):
-            _score(model, loss, rows, slice(start, start + micro_batch), scores)
-    ranks.wait(ranks.Ireduce(scores.sums))
+        _evaluate_exactly(ranks, model, loss, rows, scores, micro_batch, exact, bootstrap)
+    else:
+        if rows is not None:
+            for start in range(0, len(rows.x), micro_batch):
+                batch = slice(start, start + micro_batch)
+                _score(model, loss, rows, batch, scores, bootstrap)
+        ranks.wait(ranks.Ireduce(scores.sums))
+    if bootstrap:
+        if rows is not None:
+            bootstrap.add_up(rows.group.cpu().numpy())
+        ranks.wait(ranks.Ireduce(bootstrap.sums))
     return scores
 
 
@@ -90,18 +104,28 @@ def evaluate_personal(
         assert rows is not None
         model.theta.copy_(theta)
         for first in range(start, end, micro_batch):
-            _score(model, loss, rows, slice(first, min(first + micro_batch, end)), scores)
+            _score(model, loss, rows, slice(first, min(first + micro_batch, end)), scores, None)
     model.theta.copy_(received)
     ranks.wait(ranks.Ireduce(scores.sums))
     return scores
 
 
 @torch.no_grad()
-def _score(model: FlatModel, loss: Loss, rows: Rows, batch: slice, scores: Scores) -> None:
+def _score(
+    model: FlatModel,
+    loss: Loss,
+    rows: Rows,
+    batch: slice,
+    scores: Scores,
+    bootstrap: Bootstrap | None,
+) -> None:
     """Add the scores of a batch of the rows."""
     y, group = rows.y[batch], rows.group[batch]
     logits = model(rows.x[batch])
-    scores.add(loss(logits, y), logits.argmax(1), y, group)
+    losses, predicted = loss(logits, y), logits.argmax(1)
+    scores.add(losses, predicted, y, group)
+    if bootstrap:
+        bootstrap.keep(batch, losses, predicted == y)
 
 
 def _evaluate_exactly(
@@ -112,13 +136,14 @@ def _evaluate_exactly(
     scores: Scores,
     micro_batch: int,
     exact: ExactScores,
-) -> Scores:
+    bootstrap: Bootstrap | None,
+) -> None:
     """Evaluate with sums of integers; `scores`, still zero, is for the result."""
     scales, totals = exact.scales(scores), np.zeros(len(scores.sums), dtype=np.uint64)
     if rows is not None:
         for batch in exact.units(micro_batch):
             unit = Scores(*scores.confusion.shape[:2])
-            _score(model, loss, rows, batch, unit)
+            _score(model, loss, rows, batch, unit, bootstrap)
             if not (unit.losses <= LOSS_LIMIT * np.maximum(unit.rows, 1)).all():  # or NaN
                 raise UserError(
                     f"a loss is not finite, or beyond {LOSS_LIMIT:,.0f}, the most that --sums "
@@ -129,4 +154,3 @@ def _evaluate_exactly(
         exact.mask(totals)
     ranks.wait(ranks.Ireduce(totals))
     scores.sums[:] = totals.view(np.int64) / scales
-    return scores

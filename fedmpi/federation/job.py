@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedmpi.mpi.failures import Survivors
     from fedmpi.privacy.masks import Masks
     from fedmpi.run.display import Progress
+    from fedmpi.scoring.bootstrap import Bootstrap
 
 T = TypeVar("T")
 
@@ -502,7 +503,7 @@ class Job:
         bytes_per_round = handed / max(1, training.rounds - training.done)
         last_theta = self.model.theta.clone() if self.server or self.survivors else None
         scored = self._together(lambda: self._score_both(bytes_per_round), last_theta)
-        last, mean, personal, by_rank = scored
+        last, mean, personal, bootstrap, by_rank = scored
 
         def save(plan: Plan) -> None:
             assert self.server and by_rank and last_theta is not None
@@ -513,33 +514,53 @@ class Job:
                 "bytes_per_round": max(b for b, _ in by_rank),
                 "peak_rss_mb": max(r for _, r in by_rank),
             }
-            self.server.save(last, mean, last_theta, costs)
+            self.server.save(last, mean, last_theta, costs, bootstrap)
 
         self._together(lambda: self._on_server(save))
         return self.server.result if self.server else None
 
     def _score_both(
         self, bytes_per_round: float
-    ) -> tuple[Scores, Scores, PersonalScores | None, list | None]:
+    ) -> tuple[Scores, Scores, PersonalScores | None, Bootstrap | None, list | None]:
         """Scores of the last and of the mean theta on the test rows, and each rank's costs.
 
-        Between them, those of the clients' own models, beside the theta that is reported.
+        Between them, those of the clients' own models, and the replicates of the test rows: both
+        beside the theta that is reported.
         """
         personal = None
-        reports_last = self.method.average == "last" and self.config.validate is None
         rows = self._test_rows()
-        totals = self.totals.test_rows, self.my_test_runs
-        last = self._score(rows, *totals, "SCORES_LAST", self.config.rounds)
-        if self.method.personal and reports_last:
+        totals, t = (self.totals.test_rows, self.my_test_runs), self.config.rounds
+        bootstrap = self._bootstrap() if self.config.bootstrap else None
+        of_last, of_mean = (bootstrap, None) if self.reports_last else (None, bootstrap)
+        last = self._score(rows, *totals, "SCORES_LAST", t, of_last)
+        if self.method.personal and self.reports_last:
             personal = self._score_personal()
         if self.server:
             self.model.theta.copy_(self.server.reported_theta)
         self._bcast(self.model.theta)
-        mean = self._score(rows, *totals, "SCORES_MEAN", self.config.rounds)
-        if self.method.personal and not reports_last:
+        mean = self._score(rows, *totals, "SCORES_MEAN", t, of_mean)
+        if self.method.personal and not self.reports_last:
             personal = self._score_personal()
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return last, mean, personal, self.ranks.gather((bytes_per_round, rss))
+        return last, mean, personal, bootstrap, self.ranks.gather((bytes_per_round, rss))
+
+    @property
+    def reports_last(self) -> bool:
+        """Whether the last theta is the reported one, not the mean or the best on other rows."""
+        return self.method.average == "last" and self.config.validate is None
+
+    def _bootstrap(self) -> Bootstrap:
+        """Replicates of this rank's share of the test rows, whose sums are still zero."""
+        from fedmpi.scoring.bootstrap import Bootstrap, owners_keys, row_keys
+
+        if self.owners_apart:
+            owners = [self.prepared.clients[k] for k in self.my_clients]
+            keys = owners_keys(owners, self.my_test_runs)
+        else:
+            keys = row_keys(self.my_test_rows)
+        groups, count = len(self.prepared.groups), self.config.bootstrap
+        assert count
+        return Bootstrap(count, groups, keys, self.totals.test_rows)
 
     def _score_personal(self) -> PersonalScores:
         """Scores of the clients' own models, and of theta on the same rows.
@@ -629,7 +650,13 @@ class Job:
         self.my_test_rows, self.my_test_runs = self.ranks.comm.scatter(parts)
 
     def _score(
-        self, rows: Rows | None, total: int, runs: list[int], message: str, t: int
+        self,
+        rows: Rows | None,
+        total: int,
+        runs: list[int],
+        message: str,
+        t: int,
+        bootstrap: Bootstrap | None = None,
     ) -> Scores:
         """Score theta after round `t` on the rows that all ranks have a part of.
 
@@ -643,7 +670,7 @@ class Job:
         assert micro_batch
         what = (self.model, self.loss, rows, *self._shape(), micro_batch)
         exact = ExactScores(total, runs, self._mask(message, t)) if self.exact else None
-        scores = evaluate(self.ranks, *what, exact)
+        scores = evaluate(self.ranks, *what, exact, bootstrap)
         if keep and self.plan:
             self._scored[message, t] = scores
         return scores

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -32,7 +33,11 @@ from fedmpi.run.lost_ranks import RANKS
 from fedmpi.run.until import read_until
 from fedmpi.scoring.describe import describe
 from fedmpi.scoring.fairness import fairness_of
+from fedmpi.scoring.replicates import FILE, Replicates
 from fedmpi.scoring.scores import PersonalScores, Scores
+
+if TYPE_CHECKING:
+    from fedmpi.scoring.bootstrap import Bootstrap
 
 HISTORY_EVERY = 5.0
 WEIGHTS = "weights.bin"
@@ -339,7 +344,14 @@ class Server:
             return "The checkpoint from before stands: go on with --resume."
         return "There is no checkpoint from before: start over."
 
-    def save(self, last: Scores, mean: Scores, last_theta: torch.Tensor, costs: dict) -> None:
+    def save(
+        self,
+        last: Scores,
+        mean: Scores,
+        last_theta: torch.Tensor,
+        costs: dict,
+        bootstrap: Bootstrap | None = None,
+    ) -> None:
         """Write the run's files, once: when a rank dies meanwhile, all ranks call this again."""
         if self.result:
             return
@@ -381,10 +393,23 @@ class Server:
             result["lost"] = self.plan.lost
         whole["description"] = describe(self.config, self.plan.dataset, prepared, result)
         self.folder.write("model.pt", lambda file: torch.save(whole, file))
+        if bootstrap:
+            self._save_replicates(scores, bootstrap)
         self.folder.write_json("result.json", result)
         self.folder.remove(NEWEST, PREVIOUS, WEIGHTS, RANKS)
         self.result = result
         self.logs.finish(result)
+
+    def _save_replicates(self, scores: Scores, bootstrap: Bootstrap) -> None:
+        """Write the sums over the test rows, and over each of their replicates."""
+        found = Replicates(
+            tuple(self.plan.prepared.groups),
+            np.vstack([scores.losses, bootstrap.losses]),
+            np.vstack([scores.right, bootstrap.right]),
+            np.vstack([scores.rows, bootstrap.rows]),
+            f"{self.config.data_key} {bootstrap.fingerprint}",
+        )
+        self.folder.write_npz(FILE, **found.arrays())
 
     def _check_scores(self, *scores: Scores, what: str = "test risk") -> None:
         """Raise a UserError for a model that diverged in the last rounds, which is no result."""

@@ -36,6 +36,9 @@ REDUCTIONS = ("auto", "flat", "hierarchical", "measure")
 BALANCES = ("rows", "speed")
 ON_CLIENT_FAILURE = ("end", "continue")
 DEFAULT_CLIENTS = 40
+REPLICATES = 1000
+"""Default of --bootstrap."""
+MOST_REPLICATES = 100_000
 LARGEST_SEED = 2**63 - 1
 FIELDS = {field.name for field in dataclasses.fields(Config)} - {"options", "data", "auto_decay"}
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
@@ -116,6 +119,9 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g.add_argument("--metrics", type=names_of_list, metavar="CLASS", help=text)
     text = f"follow the run in {', '.join(LOGS)}, or package.module:Class[,...]"
     g.add_argument("--log", type=names_of_list, metavar="LOG", help=text)
+    text = "replicates of the test rows, for intervals and paired tests; 0 for none "
+    text += f"({REPLICATES}; none with --fold, csv:DIR/, --secure, --min-count, --dp-epsilon)"
+    g.add_argument("--bootstrap", type=int, metavar="B", help=text)
     g.add_argument("--eval-every", type=int, help="rounds between rows of history.csv (T/100)")
     text = "rounds, or a time as 10m, between checkpoints (as costs less than 2%% of the time)"
     g.add_argument("--checkpoint-every", default="auto", metavar="N", help=text)
@@ -225,6 +231,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         )
     check_newton(a, method, given)
     check_privacy(a, method)
+    _settle_bootstrap(a)
     optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
     if a.fold:
         read_fold(a.fold)
@@ -285,6 +292,27 @@ def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> No
         if getattr(a, name) is not None:
             raise UserError(f"{_flag(name)} is not for data where {who} says who holds which rows.")
     a.setting = OWNED
+
+
+def _settle_bootstrap(a: argparse.Namespace) -> None:
+    """Fill in --bootstrap, which tells more of each test row than other sums: see docs/privacy.md.
+
+    Who asks for sums that tell little gets none unasked; --secure and --min-count refuse them.
+    """
+    apart = a.dataset.endswith("/")
+    if a.bootstrap is None:
+        hidden = apart or a.secure or a.min_count is not None or a.dp_epsilon is not None
+        a.bootstrap = 0 if hidden or a.fold else REPLICATES
+    if not 0 <= a.bootstrap <= MOST_REPLICATES or a.bootstrap == 1:
+        raise UserError(
+            f"--bootstrap {a.bootstrap}: must be 0, for none, or from 2 to {MOST_REPLICATES:,}."
+        )
+    asks = "--secure" if a.secure else "--min-count" if a.min_count is not None else None
+    if asks and a.bootstrap:
+        raise UserError(
+            f"--bootstrap {a.bootstrap}: its sums tell the losses of single rows, which {asks} is "
+            "to hide: leave one of them out."
+        )
 
 
 def short_name(dataset: str) -> str:

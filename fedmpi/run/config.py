@@ -74,6 +74,8 @@ class Config:
     dp_clip: float | None
     dp_loss_clip: float | None
     dp_noise: float | None
+    bootstrap: int | None
+    """Replicates of the test rows in bootstrap.npz; 0 is none."""
     cuda_aware: bool
     balance: str
     solver: str
@@ -151,6 +153,7 @@ class Config:
 
 
 NOT_IDENTITY = (
+    "bootstrap",
     "log",
     "auto_decay",
     "eval_every",

@@ -16,7 +16,14 @@ from fedmpi.run.checkpoint import NEWEST, PREVIOUS
 from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.lock import Lock
 
-OF_A_RUN = ("config.json", "history.csv", "model.pt", "partition.npz", "weights.npz")
+OF_A_RUN = (
+    "config.json",
+    "history.csv",
+    "model.pt",
+    "partition.npz",
+    "weights.npz",
+    "bootstrap.npz",
+)
 
 
 class RunFolder:
@@ -47,7 +54,8 @@ class RunFolder:
             self.lock.take()
             self._check(config, identity)  # another run may have ended here in between
             if config.force:
-                self.remove("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
+                files = ("result.json", NEWEST, PREVIOUS, "history.csv", "model.pt")
+                self.remove(*files, "bootstrap.npz")
         except OSError as error:
             raise UserError(f"cannot use the folder {self.path}: {error.strerror}.") from None
 

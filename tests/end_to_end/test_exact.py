@@ -15,6 +15,7 @@ from runs import REPOSITORY, Run, cut_off_after, launch
 
 from fedmpi import verify
 from fedmpi.mpi.ranks import AgreedError
+from fedmpi.scoring.replicates import read_replicates
 
 SUMS = ("--sums", "exact")
 
@@ -51,6 +52,23 @@ def test_every_layout_gives_the_same_bits(runs, kind, layout):
     one, other = told(Run(runs / f"{kind}-1-flat")), told(Run(runs / f"{kind}-{layout}"))
     assert other["theta"] == one["theta"]
     assert other["groups"] == one["groups"] and other["validation"] == one["validation"]
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layout_gives_the_same_replicates(runs, kind):
+    """Of the rows of one file and of owners' rows, bit for bit; their mean is near the risk."""
+    one, *others = (read_replicates(runs / f"{kind}-{layout}") for layout in EXACT)
+    assert one and len(one.risk) == 41 and len(others) == len(EXACT) - 1
+    for other in filter(None, others):
+        assert other.test_rows == one.test_rows
+        for name in ("losses", "right", "rows"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+    groups = Run(runs / f"{kind}-1-flat").result["groups"].values()
+    assert one.risk[0].tolist() == [group["risk"] for group in groups]
+    assert one.rows[0].tolist() == [group["n_test"] for group in groups]
+    assert np.nanmean(one.risk[1:], axis=0) == pytest.approx(one.risk[0], rel=0.5)
+    assert not any((runs / f"{kind}-{layout}/bootstrap.npz").exists() for layout in SECURE)
 
 
 @pytest.mark.launch

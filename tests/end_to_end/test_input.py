@@ -46,7 +46,8 @@ def test_odd_input_that_is_good_works(tried, name):
     run = Run(result.parent)
     assert run.result["worst_risk"] > 0
     assert {p.name for p in run.folder.iterdir()} == {
-        *("config.json", "history.csv", "model.pt", "partition.npz", "result.json")
+        *("bootstrap.npz", "config.json", "history.csv", "model.pt"),
+        *("partition.npz", "result.json"),
     }
 
 

@@ -8,6 +8,7 @@ from layouts import LAST, LAYOUTS, RUNS, STEPS, name_of
 from runs import Run
 
 from fedmpi import methods
+from fedmpi.scoring.replicates import read_replicates
 
 ROUNDS = 10
 pytestmark = pytest.mark.launch
@@ -68,6 +69,23 @@ def test_the_federation_gives_the_centralized_model(runs, method, setting, steps
         assert difference(federated.theta(which), centralized.theta(which)) < 1e-9
     for group, row in centralized.result["groups"].items():
         assert federated.result["groups"][group]["weight"] == pytest.approx(row["weight"], abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fedminmax", "fedavg"])
+def test_every_layout_gives_the_same_replicates(runs, method):
+    """FedMinMax reports the mean of theta, FedAvg the last: row 0 is what result.json has."""
+    folders = [runs / name_of(method, "PSG", "", n) for n in LAYOUTS]
+    one, *others = (read_replicates(folder) for folder in folders)
+    assert one and len(one.risk) == 1001
+    for other in filter(None, others):
+        assert other.test_rows == one.test_rows
+        np.testing.assert_allclose(other.losses, one.losses, rtol=1e-9)
+        np.testing.assert_array_equal(other.right, one.right)
+        np.testing.assert_array_equal(other.rows, one.rows)
+    result = Run(folders[0]).result
+    assert one.risk[0].max() == result["worst_risk"]
+    spread = one.risk[1:].std(axis=0) / [row["risk_error"] for row in result["groups"].values()]
+    assert spread == pytest.approx(1, abs=0.25)  # of eight rows in the smallest group
 
 
 def test_the_methods_differ(runs):

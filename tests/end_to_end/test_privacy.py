@@ -20,6 +20,7 @@ from runs import REPOSITORY, launch, limit
 
 from fedmpi import methods, models
 from fedmpi.report.__main__ import main as report
+from fedmpi.run.arguments import REPLICATES
 
 pytestmark = [pytest.mark.launch, pytest.mark.once]
 GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
@@ -51,6 +52,8 @@ REPORTS = {
     "fedprox": None,
 }
 """What a method's report has, by docs/privacy.md."""
+AVERAGE_THETA = ("fedminmax", "centralized", "localfedminmax", "afl")
+"""Methods that report the mean of theta."""
 BESIDE = {"qfedavg": 1, "scaffold": THETA + 1}
 """Numbers beside the change of theta and the flag, in the sum of all ranks."""
 
@@ -184,8 +187,12 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
             assert set_up == [*node * teams, *PLACE[:2], *window, *PLACE[2:]]
             scores = ("Ireduce", GROUPS * (2 + CLASSES**2))
             end = given.sent("end")
-            told = 4 if run == "ditto" else 2  # of theta and its mean; of the clients' own models
-            assert [(call["call"], call.get("size")) for call in end[:-1]] == [scores] * told
+            last = method_of(run) not in AVERAGE_THETA
+            replicates = ("Ireduce", GROUPS * 3 * REPLICATES + 2)
+            expected = [scores, replicates, scores] if last else [scores, scores, replicates]
+            if run == "ditto":  # and of the clients' own models, and of theta on their rows
+                expected[2:2] = [scores] * 2
+            assert [(call["call"], call.get("size")) for call in end[:-1]] == expected
             assert (end[-1]["call"], end[-1]["type"]) == ("gather", "tuple")
             numbers = json.loads(end[-1]["value"].replace("(", "[").replace(")", "]"))
             assert len(numbers) == 2  # bytes a round, and the most memory

@@ -33,6 +33,7 @@ def test_what_the_user_sees_and_what_a_run_leaves(mpirun, options, tmp_path):
     assert done.returncode == 0, done.stderr
     run = Run(tmp_path / "run")
     assert {p.name for p in run.folder.iterdir()} == {
+        "bootstrap.npz",
         "config.json",
         "history.csv",
         "model.pt",

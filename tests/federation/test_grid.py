@@ -114,7 +114,8 @@ def test_a_failed_run_gives_way_to_one_with_other_options(plan, tmp_path):
     better = plan("run", "--rounds", 3)
     run_grid(world(), [better], "none")
     assert better.finished and {p.name for p in (tmp_path / "run").iterdir()} == {
-        *("config.json", "history.csv", "model.pt", "partition.npz", "result.json"),
+        *("bootstrap.npz", "config.json", "history.csv", "model.pt"),
+        *("partition.npz", "result.json"),
     }
 
 

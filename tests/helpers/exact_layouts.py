@@ -18,7 +18,7 @@ from fedmpi.run.arguments import resolve
 
 CLIENTS, OWNERS, ROUNDS = 11, 7, 6
 EXACT = {
-    f"{size}-{kind}": (size, f"--sums exact --reduce {kind}")
+    f"{size}-{kind}": (size, f"--sums exact --reduce {kind} --bootstrap 40")
     for size in (1, 3, 6)
     for kind in ("flat", "hierarchical")
     if (size, kind) != (1, "hierarchical")

@@ -138,6 +138,8 @@ OPTIONS = {
     "passes of no rows": Case("--micro-batch 0", "at least 1"),
     "no history": Case("--eval-every 0", "at least 1"),
     "no checkpoints, by zero": Case("--checkpoint-every 0", "at least 1"),
+    "a negative bootstrap": Case("--bootstrap -1", "from 2 to"),
+    "a secret bootstrap": Case("--bootstrap 9 --secure", "leave one of them out"),
     "no patience": Case("--stall-timeout 0", "above 0"),
     "no way to go on": Case("--on-client-failure go", "Allowed: continue, end"),
     "fewer rows than groups": Case("--limit-train 3", "fewer than the 4 groups"),
