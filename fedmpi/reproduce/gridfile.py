@@ -6,14 +6,15 @@ The folders of the runs are too large to be kept in git; this file is not. It ho
     config       what the configurations of all runs share
     runs         one a line: {name, config, result, history, partition, h}
     partitions   counts of rows, groups x clients, each once, however many runs have it
-    means        only where the runs themselves do not know their numbers
+    means        only where the runs themselves do not know their numbers, or have an interval
 
 `config` of a run has what it does not share, of the entries that tables and report use. `result` is
 result.json without confusion counts, and all numbers in it keep their digits. `history` is
 history.csv, thinned (`rows` says how many rows there were) and to five digits; `partition` is a
 number in `partitions`; `h` is the learned function of the synthetic data. What is not known is left
 out. `means` has, for each combination of clients, setting, method and parameter, {kind: {column:
-[mean, std, runs]}}, for results of which the tables are all that was kept.
+[mean, std, runs]}}, for results of which the tables are all that was kept; and [mean, std, runs,
+[low, high]], with the 95% interval over seeds and test rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from typing import Any
 import numpy as np
 
 from fedmpi.errors import UserError
-from fedmpi.reproduce.statistics import Mean, Means, Run, option_labels, own_options, run_of
+from fedmpi.reproduce.statistics import (
+    Mean,
+    Means,
+    Run,
+    means_of,
+    option_labels,
+    own_options,
+    run_of,
+)
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, find_records, read_record
@@ -132,7 +141,7 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
         if h := _learned(record):
             run["h"] = h
         runs.append(run)
-    text = dumps(shared, runs, partitions)
+    text = dumps(shared, runs, partitions, _with_interval(records))
     RunFolder(folder).write(NAME, lambda file: file.write(text.encode()))
 
 
@@ -148,6 +157,21 @@ def dumps(
     for name, entries in (("runs", runs), ("partitions", partitions), ("means", means)):
         parts[name] = "[\n" + ",\n".join(map(text, entries)) + "\n]" if entries else "[]"
     return "{\n" + ",\n".join(f'"{name}":{value}' for name, value in parts.items()) + "\n}\n"
+
+
+def _with_interval(records: Sequence[Record]) -> list[dict]:
+    """Means that have an interval, which needs the folders of the runs."""
+    by_run: dict[Run, list[Record]] = {}
+    for record in records:
+        by_run.setdefault(run_of(record.config), []).append(record)
+    entries = []
+    for run, found in by_run.items():
+        means: dict[str, dict[str, list]] = {}
+        for (kind, column), mean in means_of(found).items():
+            if mean.interval:
+                means.setdefault(kind, {})[column] = [*mean[:3], list(mean.interval)]
+        entries += [run._asdict() | {"means": means}] if means else []
+    return entries
 
 
 def _config(config: dict) -> dict:
@@ -240,7 +264,7 @@ def read_grid(path: Path) -> list[KeptRecord]:
         for entry in told["means"]:
             run = Run(entry["clients"], entry["setting"], entry["method"], entry["parameter"])
             means[run] = {
-                (kind, column): Mean(*values)
+                (kind, column): _mean(*values)
                 for kind, columns in entry["means"].items()
                 for column, values in columns.items()
             }
@@ -256,6 +280,12 @@ def read_grid(path: Path) -> list[KeptRecord]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise UserError(f"{path} cannot be read as a grid of runs: {error!r}.") from None
     return records
+
+
+def _mean(
+    mean: float, std: float | None, runs: int, interval: Sequence[float] | None = None
+) -> Mean:
+    return Mean(mean, std, runs, (interval[0], interval[1]) if interval else None)
 
 
 def runs_of(folder: Path) -> Sequence[Record]:

@@ -5,6 +5,7 @@ Tables, claims and the report all take their names, orders and means from here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +19,15 @@ import numpy as np
 from fedmpi import data as datasets
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS as HETEROGENEITY
+from fedmpi.errors import UserError
 from fedmpi.methods.option import Option
 from fedmpi.reproduce import paper
 from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.record import Record
+from fedmpi.scoring import comparison
+from fedmpi.scoring.comparison import estimate
 from fedmpi.scoring.fairness import DIFFERENCES, RATES
+from fedmpi.scoring.replicates import Replicates, read_replicates
 
 PAPER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
 """Methods of the paper's tables, in their order."""
@@ -185,6 +190,8 @@ class Mean(NamedTuple):
     mean: float
     std: float | None
     runs: int
+    interval: tuple[float, float] | None = None
+    """95% interval over seeds and test rows, where the runs have replicates (bootstrap.npz)."""
 
 
 Means = dict[tuple[str, str], Mean]
@@ -200,6 +207,9 @@ class Figures:
     cells: dict[tuple[str, Run, str], Mean] = field(default_factory=dict)
     priors: dict[str, float] = field(default_factory=dict)
     failures: dict[Run, list[str]] = field(default_factory=dict)
+    results: dict[Run, dict[int, dict]] = field(default_factory=dict, compare=False)
+    replicates: dict[Run, dict[int, Replicates]] = field(default_factory=dict, compare=False)
+    """Contents of result.json, and replicates of the test rows, by seed."""
 
     @property
     def runs(self) -> list[Run]:
@@ -274,11 +284,42 @@ def means_of(records: Sequence[Record]) -> Means:
     where the numbers of the runs are fewer.
     """
     means = dict(given) if (given := getattr(records[0], "means", None)) else {}
+    intervals = _intervals(replicates_of(records))
     for kind, column, numbers in _columns([record.result for record in records]):
-        mean = over(numbers)
-        if mean and mean.runs >= means.get((kind, column), mean).runs:
-            means[kind, column] = mean
+        mean, known = over(numbers), means.get((kind, column))
+        if mean and mean.runs >= (known or mean).runs:
+            kept = known.interval if known and known.runs == mean.runs else None
+            interval = intervals.get((kind, column), kept)
+            means[kind, column] = mean._replace(interval=interval)
     return means
+
+
+def replicates_of(records: Sequence[Record]) -> dict[int, Replicates]:
+    """Replicates of runs that differ in their seed; none if not every run has its own."""
+    found = {}
+    for record in records:
+        with contextlib.suppress(UserError):  # a file that cannot be read is as good as none
+            if replicates := read_replicates(record.folder):
+                found[record.result["seed"]] = replicates
+    return found if len(found) == len(records) else {}
+
+
+def _intervals(runs: dict[int, Replicates]) -> dict[tuple[str, str], tuple[float, float]]:
+    """95% intervals over seeds and rows by kind and column, where there is one."""
+    groups = next(iter(runs.values())).groups if runs else ()
+    alike = all(run.groups == groups for run in runs.values())
+    if not groups or not alike or set(groups) & set(SUMMARY):
+        return {}
+    found = {
+        (kind, column): estimate(runs, column, kind).interval()
+        for kind in comparison.KINDS
+        for column in (*groups, *SUMMARY)
+    }
+    return {
+        cell: (max(0.0, low), min(1.0, high) if cell[0] == "accuracy" else high)
+        for cell, (low, high) in found.items()
+        if not math.isnan(low + high)
+    }
 
 
 def _columns(results: list[dict]) -> Iterable[tuple[str, str, list]]:
@@ -334,6 +375,9 @@ def figures_of(records: Sequence[Record], failures: Sequence[tuple[Run, str]] = 
     for record in records:
         by_run.setdefault(run_of(record.config), []).append(record)
     for run, found in by_run.items():
+        if len(seeds := {record.result["seed"]: record.result for record in found}) == len(found):
+            figures.results[run] = seeds
+        figures.replicates[run] = replicates_of(found)
         for (kind, column), mean in means_of(found).items():
             figures.cells[kind, run, column] = mean
     return figures

@@ -57,6 +57,8 @@ def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     figures = figures_of(records, failures)
     dataset = plans[0].config.dataset if plans else ""
     notes = ([QUICK] if quick else []) + notes_on(records, failures)
+    if any(cell.interval for cell in figures.cells.values()):
+        notes.append("In brackets: 95% interval over seeds and test rows (docs/statistics.md).")
     folder = RunFolder(output)
     output.mkdir(parents=True, exist_ok=True)
     asked = sorted(missing | set(figures.runs), key=lambda run: run.order)
@@ -189,7 +191,7 @@ def by_setting(
         for kind, column, _ in columns:
             cell = figures.get(kind, run, column)
             printed = printed_for(figures, kind, dataset, run, column)
-            row.append(text_of(cell, printed, run in figures.failures))
+            row.append(text_of(cell, printed, run in figures.failures, column == "worst"))
             data.append(_as_data(kind, dataset, run, column, cell, printed))
         rows.append(row)
     return Table(
@@ -231,13 +233,17 @@ def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str
     return Mean(found.mean, found.std, 3) if found else None
 
 
-def text_of(cell: Mean | None, printed: Mean | None, failed: bool) -> list[str]:
-    """Lines of a cell: our figure, and the paper's if there is one."""
+def text_of(
+    cell: Mean | None, printed: Mean | None, failed: bool, interval: bool = False
+) -> list[str]:
+    """Lines of a cell: our figure, with its interval if wanted, and the paper's if there is one."""
     if cell is None:
         ours = "failed" if failed else "-"
     else:
         std = f" ± {cell.std:.3f}" if cell.std is not None else ""
-        ours = f"{cell.mean:.3f}{std}{' (some failed)' if failed else ''}"
+        ends = interval and cell.interval
+        between = f" [{ends[0]:.3f}, {ends[1]:.3f}]" if ends else ""
+        ours = f"{cell.mean:.3f}{std}{between}{' (some failed)' if failed else ''}"
     if printed is None:
         return [ours]
     theirs = f"paper {printed.mean:.3f}"
@@ -258,6 +264,8 @@ def _as_data(
         "mean": cell.mean if cell else "",
         "std": cell.std if cell and cell.std is not None else "",
         "runs": cell.runs if cell else 0,
+        "low": cell.interval[0] if cell and cell.interval else "",
+        "high": cell.interval[1] if cell and cell.interval else "",
         "paper_mean": printed.mean if printed else "",
         "paper_std": printed.std if printed and printed.std is not None else "",
         "difference": round(cell.mean - printed.mean, 6) if cell and printed else "",
