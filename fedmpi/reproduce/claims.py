@@ -2,6 +2,14 @@
 
 Two figures are equal if they differ by at most max(.01, 2 standard deviations), the larger of the
 two deviations over seeds; .01 alone where there is one seed. The rule was fixed before any run.
+
+Beside that verdict is one by tests, where the runs have replicates of their test rows: paired over
+seeds and rows, at 5%, Holm-corrected over the checks of a claim (scoring/comparison.py). Whatever
+the check, the difference is found "equal" (less than .01), "lower", "higher" or "not decided"; what
+is equal or the other way round than claimed fails, and what is not decided decides nothing. "Not
+above" passes as well if the difference is found to be less than .01. Weights have no rows: of them
+the seeds alone are tested. Claim 6, of distances, has no test. This rule, too, was fixed before the
+runs that it decides.
 """
 
 from __future__ import annotations
@@ -10,8 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
+
+from fedmpi.errors import UserError
 from fedmpi.reproduce.paper import CLIENTS
 from fedmpi.reproduce.statistics import HETEROGENEITY, Figures, Mean, Run
+from fedmpi.scoring import comparison
+from fedmpi.scoring.comparison import ALPHA, EQUAL, HIGHER, LOWER, Difference, over_seeds
+from fedmpi.significance import holm
 
 LEAST = 0.01
 SLACK = 1e-9
@@ -25,6 +39,11 @@ def allowed(a: Mean, b: Mean) -> float:
     return max(LEAST, 2 * max(a.std or 0.0, b.std or 0.0)) + SLACK
 
 
+Holds = Callable[[float, float], bool]
+"""Whether a difference is as claimed, given the largest difference of what counts as equal."""
+WORDS = {True: PASS, False: FAIL, None: OPEN}
+
+
 @dataclass
 class Claim:
     """A claim and its checks: the claim passes if all checks do, and fails if one check does."""
@@ -32,25 +51,32 @@ class Claim:
     number: int
     text: str
     checks: list[tuple[bool | None, str]] = field(default_factory=list)
+    tests: dict[int, tuple[Holds, Difference]] = field(default_factory=dict)
+    """What a check claims, and the difference that tests it, by the number of the check."""
 
     def check(self, holds: bool | None, figures: str) -> None:
         self.checks.append((holds, figures))
 
     def compare(
         self,
+        figures: Figures,
         what: str,
         names: tuple[str, str],
-        cells: tuple[Mean | None, Mean | None],
-        holds: Callable[[float, float], bool],
+        runs: tuple[Run | None, Run | None],
+        holds: Holds,
+        kind: str = "risk",
+        column: str = "worst",
     ) -> None:
         """Check `holds(a - b, allowed difference)`; the check is open if a or b is missing."""
-        a, b = cells
+        a, b = (figures.get(kind, run, column) for run in runs)
         if a is None or b is None:
             missing = " and ".join(
-                name for name, cell in zip(names, cells, strict=True) if not cell
+                name for name, cell in zip(names, (a, b), strict=True) if not cell
             )
             self.check(None, f"{what}: no run of {missing}")
             return
+        if difference := paired(figures, runs, kind, column):
+            self.tests[len(self.checks)] = holds, difference
         limit = allowed(a, b)
         text = f"{what}: {names[0]} {show(a)}, {names[1]} {show(b)}, difference "
         self.check(
@@ -59,21 +85,68 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        held = [holds for holds, _ in self.checks]
-        if False in held:
-            return FAIL
-        return OPEN if None in held or not held else PASS
+        return _verdict([holds for holds, _ in self.checks])
+
+    @property
+    def tested(self) -> dict[int, bool | None]:
+        """What the tests find of the checks that have one, by the number of the check."""
+        found = comparison.decide({i: difference for i, (_, difference) in self.tests.items()})
+        not_above_p = holm([difference.p_not_above() for _, difference in self.tests.values()])
+        return {
+            i: True if holds is not_above and p <= ALPHA else AS_CLAIMED[holds][found[i]]
+            for (i, (holds, _)), p in zip(self.tests.items(), not_above_p, strict=True)
+        }
 
     def as_dict(self) -> dict:
-        return {
-            "number": self.number,
-            "claim": self.text,
-            "verdict": self.verdict,
-            "checks": [
-                {"verdict": {True: PASS, False: FAIL, None: OPEN}[holds], "figures": text}
-                for holds, text in self.checks
-            ],
-        }
+        checks: list[dict] = [{"verdict": WORDS[h], "figures": text} for h, text in self.checks]
+        tested = self.tested
+        for i, holds in tested.items():
+            checks[i] |= {"tested": WORDS[holds], "test": told(self.tests[i][1])}
+        claim = {"number": self.number, "claim": self.text, "verdict": self.verdict}
+        if tested:
+            claim["tested"] = _verdict([tested.get(i) for i in range(len(checks))])
+        return claim | {"checks": checks}
+
+
+def _verdict(held: list[bool | None]) -> str:
+    if False in held:
+        return FAIL
+    return OPEN if None in held or not held else PASS
+
+
+def paired(
+    figures: Figures, runs: tuple[Run | None, Run | None], kind: str, column: str
+) -> Difference | None:
+    """Difference of a figure of two runs, in pairs of seeds and test rows; None if it has none."""
+    a, b = runs
+    if a is None or b is None:
+        return None
+    if kind == "weight":
+        return _of_weights(figures, a, b, column)
+    try:
+        first, second = (figures.replicates.get(run, {}) for run in (a, b))
+        return comparison.difference(first, second, column, kind)
+    except UserError:  # no replicates, no seed in common, or other test rows
+        return None
+
+
+def _of_weights(figures: Figures, a: Run, b: Run, name: str) -> Difference | None:
+    first, second = (
+        {seed: result["groups"][name].get("weight") for seed, result in results.items()}
+        for results in (figures.results.get(run, {}) for run in (a, b))
+    )
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    known = [x - y for x, y in pairs if x is not None and y is not None]
+    return over_seeds(np.array(known)) if len(known) > 1 else None
+
+
+def told(difference: Difference) -> str:
+    """Text of a difference: its interval, and its p-values of no difference and of equality."""
+    low, high = difference.interval()
+    seeds = f"{difference.seeds} seeds" if difference.seeds > 1 else "one seed, so of these models"
+    p = difference.p_different, difference.p_equal()
+    ends = f"{difference.value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{ends}, p {p[0]:.2g}, of equality {p[1]:.2g}; {seeds}"
 
 
 def show(cell: Mean) -> str:
@@ -93,6 +166,19 @@ def not_above(difference: float, limit: float) -> bool:
     return difference <= limit
 
 
+def below(difference: float, limit: float) -> bool:
+    return difference < -limit
+
+
+AS_CLAIMED: dict[Holds, dict[str, bool | None]] = {
+    equal: {EQUAL: True, LOWER: False, HIGHER: False, comparison.OPEN: None},
+    above: {EQUAL: False, LOWER: False, HIGHER: True, comparison.OPEN: None},
+    below: {EQUAL: False, LOWER: True, HIGHER: False, comparison.OPEN: None},
+    not_above: {EQUAL: True, LOWER: True, HIGHER: False, comparison.OPEN: None},
+}
+"""What a verdict on a difference means for a check."""
+
+
 def decide(figures: Figures) -> list[Claim]:
     """All claims, decided. With two groups PSG would be SSG, so "every setting" is without PSG."""
     settings = [s for s in HETEROGENEITY if s != "PSG" or len(figures.groups) > 2]
@@ -102,8 +188,8 @@ def decide(figures: Figures) -> list[Claim]:
     return claims
 
 
-def _worst(figures: Figures, run: Run | None, kind: str = "risk") -> Mean | None:
-    return figures.get(kind, run, "worst")
+def _worst(figures: Figures, run: Run | None) -> Mean | None:
+    return figures.get("risk", run, "worst")
 
 
 def equals_centralized(figures: Figures, settings: list[str]) -> Claim:
@@ -112,20 +198,18 @@ def equals_centralized(figures: Figures, settings: list[str]) -> Claim:
     for setting in settings:
         run = figures.find("fedminmax", setting)
         for column in ("worst", *(g for g in figures.groups if g != "worst")):
-            cells = figures.get("risk", run, column), figures.get("risk", baseline, column)
-            claim.compare(
-                f"{setting}, risk of {column}", ("FedMinMax", "centralized"), cells, equal
-            )
+            what, names = f"{setting}, risk of {column}", ("FedMinMax", "centralized")
+            claim.compare(figures, what, names, (run, baseline), equal, column=column)
     return claim
 
 
 def afl_equals_in_ssg(figures: Figures, settings: list[str]) -> Claim:
     claim = Claim(2, "AFL equals FedMinMax only in SSG (worst group's risk)")
     for setting in settings:
-        cells = [_worst(figures, figures.find(m, setting)) for m in ("afl", "fedminmax")]
+        runs = figures.find("afl", setting), figures.find("fedminmax", setting)
         what = f"{setting}, {'equal' if setting == 'SSG' else 'AFL worse'}"
         holds = equal if setting == "SSG" else above
-        claim.compare(what, ("AFL", "FedMinMax"), (cells[0], cells[1]), holds)
+        claim.compare(figures, what, ("AFL", "FedMinMax"), runs, holds)
     return claim
 
 
@@ -133,16 +217,16 @@ def fedavg_falls(figures: Figures, settings: list[str]) -> Claim:
     claim = Claim(3, "FedAvg's worst-group accuracy falls as shards get more heterogeneous")
     runs = {setting: figures.find("fedavg", setting) for setting in settings}
 
-    def compare(first: str, second: str, holds: Callable[[float, float], bool], word: str) -> None:
+    def compare(first: str, second: str, holds: Holds, word: str) -> None:
         risks = [_worst(figures, runs[s]) for s in (first, second)]
         beside = " and ".join(show(cell) if cell else "-" for cell in risks)
-        cells = _worst(figures, runs[second], "accuracy"), _worst(figures, runs[first], "accuracy")
         what = f"{second} {word} {first} (worst risk in {first}, {second}: {beside})"
-        claim.compare(what, (second, first), cells, holds)
+        pair = runs[second], runs[first]
+        claim.compare(figures, what, (second, first), pair, holds, "accuracy")
 
     for first, second in pairwise(settings) if len(settings) > 2 else ():
         compare(first, second, not_above, "not above")
-    compare(settings[0], settings[-1], lambda d, limit: d < -limit, "below")
+    compare(settings[0], settings[-1], below, "below")
     return claim
 
 
@@ -160,8 +244,8 @@ def best_worst_group(figures: Figures, settings: list[str]) -> Claim:
             claim.check(None, f"{setting}: no run of another method")
         for run in others:
             name = f"{run.method} {run.parameter}".strip()
-            cells = _worst(figures, ours), _worst(figures, run)
-            claim.compare(f"{setting}, not above {name}", ("FedMinMax", name), cells, not_above)
+            what, names = f"{setting}, not above {name}", ("FedMinMax", name)
+            claim.compare(figures, what, names, (ours, run), not_above)
     return claim
 
 
@@ -171,8 +255,8 @@ def same_weights(figures: Figures, settings: list[str]) -> Claim:
     for i, first in enumerate(settings):
         for second in settings[i + 1 :]:
             for name in figures.groups:
-                cells = [figures.get("weight", runs[s], name) for s in (first, second)]
-                claim.compare(f"weight of {name}", (first, second), (cells[0], cells[1]), equal)
+                pair, what = (runs[first], runs[second]), f"weight of {name}"
+                claim.compare(figures, what, (first, second), pair, equal, "weight", name)
     return claim
 
 
@@ -223,13 +307,11 @@ def local_is_worse(figures: Figures, settings: list[str]) -> Claim:
         7, "LocalFedMinMax is worse than FedMinMax at 40 clients in ESG and PSG, equal in SSG"
     )
     for setting in settings:
-        cells = [
-            _worst(figures, figures.find(method, setting, CLIENTS))
-            for method in ("localfedminmax", "fedminmax")
-        ]
+        names = ("localfedminmax", "fedminmax")
+        local, ours = (figures.find(method, setting, CLIENTS) for method in names)
         what = f"{setting}, {'equal' if setting == 'SSG' else 'worse'}"
         holds = equal if setting == "SSG" else above
-        claim.compare(what, ("LocalFedMinMax", "FedMinMax"), (cells[0], cells[1]), holds)
+        claim.compare(figures, what, ("LocalFedMinMax", "FedMinMax"), (local, ours), holds)
     return claim
 
 

@@ -142,6 +142,12 @@ def estimate(runs: Seeds, figure: str = "worst", kind: str = "risk") -> Differen
     return _between([(x[:least], np.zeros((least, 1))) for x in columns], figure, kind)
 
 
+def over_seeds(values: np.ndarray) -> Difference:
+    """Difference of a figure that no test row has a part in (a weight), from that of each seed."""
+    bound = Bound(float(values.mean()), spread_of(values, np.zeros((len(values), 2))))
+    return Difference(bound.value, bound, bound, len(values))
+
+
 def refuse_unpaired(a: Replicates, b: Replicates, seed: int) -> None:
     """Raise a UserError for runs whose test rows or groups are not the same."""
     if a.groups != b.groups:

@@ -1,6 +1,8 @@
 """The rule that decides, on figures made for it."""
 
+import numpy as np
 import pytest
+from resampled import SampleRows
 
 from fedmpi.reproduce.claims import FAIL, OPEN, PASS, decide
 from fedmpi.reproduce.statistics import Figures, Mean, Run
@@ -134,3 +136,65 @@ def test_one_seed_is_judged_by_a_hundredth_alone(figures):
     assert verdicts(figures)[0] == PASS
     figures.cells["risk", Run(40, "PSG", "fedminmax", ""), "c"] = Mean(0.389, None, 1)
     assert verdicts(figures)[0] == FAIL
+
+
+def by_tests(figures: Figures) -> list[str | None]:
+    return [claim.as_dict().get("tested") for claim in decide(figures)]
+
+
+@pytest.fixture
+def runs(figures) -> Figures:
+    """The same world with three seeds and 900 test rows, whose losses the models share."""
+    rows, rng = SampleRows([300, 300, 300], 100), np.random.default_rng(0)
+    noise = 0.3 * rng.normal(size=900)
+    for run in figures.runs:
+        risks = np.array([figures.cells["risk", run, name].mean for name in GROUPS])
+        accuracy = 0.6 - SETTINGS.index(run.setting) / 10 if run.method == "fedavg" else 0.9
+        weights = [figures.get("weight", run, name) for name in GROUPS]
+        figures.replicates[run], figures.results[run] = {}, {}
+        for seed in range(3):
+            losses = risks[rows.group] + noise + 0.002 * rng.normal(size=900)
+            right = np.arange(900) % 100 < 100 * accuracy
+            figures.replicates[run][seed] = rows.run(losses, right)
+            told = (w and w.mean + 0.001 * rng.normal() for w in weights)
+            figures.results[run][seed] = {
+                "groups": {name: {"weight": w} for name, w in zip(GROUPS, told, strict=True)}
+            }
+    return figures
+
+
+def test_tests_find_what_the_paper_says(runs):
+    assert by_tests(runs) == [PASS, PASS, PASS, PASS, PASS, None, PASS]
+    assert verdicts(runs) == [PASS] * 7
+
+
+def test_tests_find_what_is_not_so(runs):
+    """FedMinMax in PSG is worse than all others, and has other weights."""
+    ours, other = Run(40, "PSG", "fedminmax", ""), Run(40, "PSG", "fedavg", "")
+    runs.replicates[ours], runs.replicates[other] = runs.replicates[other], runs.replicates[ours]
+    for seed in range(3):
+        runs.results[ours][seed]["groups"]["a"]["weight"] -= 0.05
+    assert by_tests(runs) == [FAIL, FAIL, FAIL, FAIL, FAIL, None, FAIL]
+
+
+def test_seeds_that_differ_widely_decide_nothing(runs):
+    """By the deviation of three seeds, .2 is chance."""
+    ours = Run(40, "PSG", "fedminmax", "")
+    rows, rng = SampleRows([300, 300, 300], 100), np.random.default_rng(1)
+    for seed, risk in enumerate((0.3, 0.5, 0.8)):
+        runs.replicates[ours][seed] = rows.run(risk + 0.3 * rng.normal(size=900))
+    found = by_tests(runs)
+    assert found[0] == found[1] == found[3] == found[6] == OPEN
+    claim = decide(runs)[1].as_dict()["checks"]
+    assert [check["tested"] for check in claim] == [PASS, OPEN, PASS]
+    assert "3 seeds" in claim[1]["test"] and "p 0." in claim[1]["test"]
+
+
+def test_other_test_rows_are_not_tested(runs):
+    ours = Run(40, "PSG", "fedminmax", "")
+    for seed, found in runs.replicates[ours].items():
+        runs.replicates[ours][seed] = type(found)(
+            found.groups, found.losses, found.right, found.rows, "others"
+        )
+    claim = decide(runs)[1].as_dict()
+    assert claim["tested"] == OPEN and "test" not in claim["checks"][1]

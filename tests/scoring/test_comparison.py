@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from resampled import SampleRows
 from scipy import stats
 
 from fedmpi.errors import UserError
-from fedmpi.scoring.bootstrap import poisson_weights, row_keys
 from fedmpi.scoring.comparison import Bound, Difference, decide, difference, estimate
 from fedmpi.scoring.replicates import Replicates, read_replicates
 from fedmpi.significance import Spread
@@ -13,31 +13,9 @@ from fedmpi.significance import Spread
 SEEDS = (0, 1, 2)
 
 
-class TestRows:
-    """Test rows of some groups, and their replicates."""
-
-    __test__ = False
-
-    def __init__(self, sizes: list[int], replicates: int) -> None:
-        self.group = np.repeat(np.arange(len(sizes)), sizes)
-        weights = poisson_weights(row_keys(np.arange(len(self.group))), replicates)
-        self.weights = np.vstack([np.ones(len(self.group)), weights.T.astype(float)])
-        self.rows = self.sums(np.ones(len(self.group)))
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        groups = range(self.group[-1] + 1)
-        mine = [self.group == a for a in groups]
-        return np.stack([self.weights[:, m] @ values[m] for m in mine], axis=1)
-
-    def run(self, losses: np.ndarray, right: np.ndarray | None = None) -> Replicates:
-        names = tuple("abcdefghij"[: self.rows.shape[1]])
-        counts = self.sums(losses > 1 if right is None else right)
-        return Replicates(names, self.sums(losses), counts, self.rows, "rows")
-
-
 def test_one_group_has_the_paired_interval_of_its_rows():
     rng = np.random.default_rng(0)
-    rows = TestRows([400], 1000)
+    rows = SampleRows([400], 1000)
     a, b = rng.exponential(size=(2, 400)) + rng.normal(size=400)
     found = difference({0: rows.run(a)}, {0: rows.run(b)})
     assert found.value == pytest.approx((a - b).mean()) and found.seeds == 1
@@ -54,7 +32,7 @@ def test_one_group_has_the_paired_interval_of_its_rows():
 
 def test_the_figures_are_those_of_the_tables():
     rng = np.random.default_rng(1)
-    rows = TestRows([50, 60, 70], 20)
+    rows = SampleRows([50, 60, 70], 20)
     losses = {seed: rng.exponential(size=180) + rows.group * 0.1 * (seed - 1) for seed in SEEDS}
     runs = {seed: rows.run(x) for seed, x in losses.items()}
     risks = np.array([[losses[s][rows.group == g].mean() for g in range(3)] for s in SEEDS])
@@ -68,7 +46,7 @@ def test_the_figures_are_those_of_the_tables():
 
 def test_accuracy_is_the_mirror_of_error():
     rng = np.random.default_rng(2)
-    rows = TestRows([80, 80, 80], 100)
+    rows = SampleRows([80, 80, 80], 100)
     right = [rng.random(240) < 0.7 for _ in range(6)]
     a, b = (
         {s: rows.run(1.0 - r, r) for s, r in enumerate(part)} for part in (right[:3], right[3:])
@@ -81,7 +59,7 @@ def test_accuracy_is_the_mirror_of_error():
 
 def test_a_against_b_is_the_mirror_of_b_against_a():
     rng = np.random.default_rng(3)
-    rows = TestRows([40, 40, 40], 100)
+    rows = SampleRows([40, 40, 40], 100)
     a, b = ({s: rows.run(rng.exponential(size=120)) for s in SEEDS} for _ in range(2))
     one, other = difference(a, b), difference(b, a)
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
@@ -110,7 +88,7 @@ def simulated(rows, rng, a, b, between, shared):
 )
 def test_methods_that_are_equal_are_rarely_told_apart(a, b, between, shared):
     """140 comparisons at 5%: at most 7, and three standard deviations of that number."""
-    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(4)
+    rows, rng = SampleRows([60] * 6, 100), np.random.default_rng(4)
     wrong, naive, missed = 0, 0, 0
     for _ in range(140):
         one, other = simulated(rows, rng, a, b, between, shared)
@@ -129,7 +107,7 @@ def test_methods_that_are_equal_are_rarely_told_apart(a, b, between, shared):
 
 def test_methods_that_differ_are_told_apart():
     """By .7, where a difference has a standard error of .13 from the rows, and seeds .05."""
-    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(5)
+    rows, rng = SampleRows([60] * 6, 100), np.random.default_rng(5)
     found = 0
     for _ in range(50):
         a, b = simulated(rows, rng, [0.3] * 6, CLEAR, 0.05, 0.5)
@@ -139,7 +117,7 @@ def test_methods_that_differ_are_told_apart():
 
 def test_methods_that_are_nearly_the_same_are_equal():
     """Groups tie, and their risks are uncertain by .13; yet the two models make the same errors."""
-    rows, rng = TestRows([60] * 6, 100), np.random.default_rng(6)
+    rows, rng = SampleRows([60] * 6, 100), np.random.default_rng(6)
     noise = rng.normal(size=360)
     a = {s: rows.run(1 + noise + 1e-4 * rng.normal(size=360)) for s in SEEDS}
     b = {s: rows.run(1 + noise + 1e-4 * rng.normal(size=360)) for s in SEEDS}
@@ -181,7 +159,7 @@ def test_verdicts_count_how_many_there_are():
 
 def test_a_group_of_one_row_leaves_the_worst_undecided():
     rng = np.random.default_rng(7)
-    rows = TestRows([1, 50], 50)
+    rows = SampleRows([1, 50], 50)
     a, b = ({0: rows.run(rng.exponential(size=51))} for _ in range(2))
     found = difference(a, b)
     assert np.isfinite(found.value) and np.isnan(found.high) and np.isnan(found.p_different)
@@ -190,13 +168,13 @@ def test_a_group_of_one_row_leaves_the_worst_undecided():
 
 
 def test_groups_without_test_rows_have_no_part():
-    rows = TestRows([0, 50, 50], 50)
+    rows = SampleRows([0, 50, 50], 50)
     run = rows.run(np.random.default_rng(8).exponential(size=100))
     assert np.isfinite([estimate({0: run}, f).high for f in ("worst", "best", "average")]).all()
 
 
 def test_runs_that_cannot_be_paired_are_refused():
-    rows = TestRows([30, 30], 10)
+    rows = SampleRows([30, 30], 10)
     run = rows.run(np.ones(60))
     other = Replicates(run.groups, run.losses, run.right, run.rows, "others")
     renamed = Replicates(("x", "y"), run.losses, run.right, run.rows, "rows")
@@ -214,7 +192,7 @@ def test_runs_that_cannot_be_paired_are_refused():
 
 
 def test_the_file_is_read_back(tmp_path):
-    run = TestRows([3, 4], 5).run(np.arange(7.0))
+    run = SampleRows([3, 4], 5).run(np.arange(7.0))
     assert read_replicates(tmp_path) is None
     np.savez(tmp_path / "bootstrap.npz", **run.arrays())
     found = read_replicates(tmp_path)
