@@ -35,6 +35,7 @@ from fedmpi.reproduce.statistics import (
     OF_GROUP,
     SUMMARY,
     Mean,
+    Means,
     dataset_order,
     dataset_title,
     label,
@@ -475,16 +476,23 @@ def _cell(runs: list[dict], records: list[Record], passes: np.ndarray) -> dict:
             kind: [_pair(means.get((kind, group["name"]))) for group in runs[0]["groups"]]
             for kind in OF_GROUP
         },
-        "intervals": _intervals(runs),
+        "intervals": _intervals(runs, means),
         "h": [short(value) for value in np.mean(h, axis=0)] if h else None,
         "trend": _trend(runs, passes),
     }
 
 
-def _intervals(runs: list[dict]) -> dict | None:
-    """Intervals of one run's groups and of its worst figures; None of several, which have means."""
+def _intervals(runs: list[dict], means: Means) -> dict | None:
+    """Intervals of one run's groups and of its worst figures, or of means over seeds and rows.
+
+    None of several runs without replicates of their test rows, of which only deviations are known.
+    """
     if len(runs) > 1:
-        return None
+        known = {cell: list(mean.interval) for cell, mean in means.items() if mean.interval}
+        of_means: dict = {f"{which}_{what}": known.get((what, which)) for what, which in STATS}
+        for key in INTERVALS:
+            of_means[key] = [known.get((key, group["name"])) for group in runs[0]["groups"]]
+        return of_means if known else None
     of_groups = {key: [g[f"{key}_interval"] for g in runs[0]["groups"]] for key in INTERVALS}
     return runs[0]["intervals"] | of_groups
 
@@ -582,6 +590,12 @@ def _claim(entry: dict) -> dict:
         "claim": str(entry["claim"]),
         "verdict": str(entry["verdict"]),
         "paper": str(entry.get("paper_tables") or ""),
-        # A quick look decides nothing, so its checks have no verdict.
-        "checks": [(check.get("verdict"), str(check["figures"])) for check in entry["checks"]],
+        "tested": str(entry.get("tested") or ""),
+        "checks": [_check_of_claim(check) for check in entry["checks"]],
     }
+
+
+def _check_of_claim(check: dict) -> tuple[str | None, str]:
+    """Verdict of a check and its figures. A quick look decides nothing, so it has no verdict."""
+    test = f". By test: {check['test']}: {check['tested']}" if check.get("test") else ""
+    return check.get("verdict"), f"{check['figures']}{test}"

@@ -208,16 +208,16 @@ def _groups(section: dict, key: str, unit: str) -> Any:
 
 
 def _interval(cell: dict, key: str, a: int | None = None) -> list[float] | None:
-    """95% interval of a figure of one run, or of its group `a`; None where there is none."""
+    """95% interval of a cell's figure, or of its group `a`; None where there is none."""
     found = (cell["intervals"] or {}).get(key)
     return found if a is None or found is None else found[a]
 
 
 def _errors(pairs: list[list], intervals: list[list[float] | None]) -> np.ndarray:
-    """Lengths of error bars, 2 × points: the deviation over the seeds, or one run's interval."""
+    """Lengths of error bars, 2 × points: the interval, or else the deviation over the seeds."""
     lengths = []
     for (mean, std), ends in zip(pairs, intervals, strict=True):
-        low, high = ends if ends and std is None else (mean - (std or 0), mean + (std or 0))
+        low, high = ends or (mean - (std or 0), mean + (std or 0))
         known = std is not None or ends
         lengths.append((max(0, mean - low), max(0, high - mean)) if known else (np.nan, np.nan))
     return np.array(lengths, dtype=float).reshape(-1, 2).T

@@ -265,13 +265,16 @@
     return `${among}${rank} worst-group ${what}: ${section.methods[best.method].label}, ${three(best.stats[key][0])}`;
   }
 
-  // What an error bar reaches to, as [low, high]: over the seeds, or of one run's test rows.
-  const reach = (p, interval) => (p[1] != null ? [p[0] - p[1], p[0] + p[1]] : interval);
+  // What an error bar reaches to, as [low, high]: an interval over rows (and seeds), or a deviation.
+  const reach = (p, interval) => interval ?? (p[1] != null ? [p[0] - p[1], p[0] + p[1]] : null);
   function spreadText(section, seeds, of = "") {
     const some = section.cells.some((c) => c.intervals && c.intervals.risk.some(Boolean));
     const rows = some ? `95% interval by the test rows${of}` : "";
     if (seeds < 2) return rows ? `Error bars: ${rows}.` : "One seed each, so no error bars.";
-    return `Error bars: standard deviation over the seeds${rows && section.cells.some((c) => c.seeds.length < 2) ? `; for one seed, ${rows}` : ""}.`;
+    const several = section.cells.filter((c) => c.seeds.length > 1);
+    const both = several.every((c) => c.intervals) ? "95% interval over seeds and test rows" : "standard deviation over the seeds";
+    const mixed = several.some((c) => c.intervals) && !several.every((c) => c.intervals) ? "; 95% interval over seeds and test rows, where runs have bootstrap.npz" : "";
+    return `Error bars: ${both}${mixed}${rows && section.cells.some((c) => c.seeds.length < 2) ? `; for one seed, ${rows}` : ""}.`;
   }
 
   function bars(section, parent, what, hidden, all) {
@@ -327,7 +330,7 @@
             make(svg, "text", { class: "value", x: x(Math.min(high, ends?.[1] ?? p[0])) + 4, y: y + thick - 1 }, three(p[0]));
             hover(bar, `${names[m]}, ${settingName(cell.setting)}`, () => [
               [`${b.label}, ${what}`, pair(p, (v) => fixed(v, 4))],
-              ...(p[1] == null && ends ? [["95% interval", between(ends)]] : []),
+              ...(cell.intervals?.[`${b.key}_${what}`] ? [["95% interval", between(ends)]] : []),
               ...(b.key === "worst" && what === "risk" && cell.worst_groups.length ? [["which is", cell.worst_groups.join(" / ")]] : []),
               ["seeds", cell.seeds.join(", ")],
             ]);
@@ -385,7 +388,7 @@
             const ends = endsOf(cell, a);
             if (ends) make(svg, "path", { class: "error", d: `M${x(ends[0])} ${y}H${x(ends[1])}`, style: `stroke:${colour(cell.method)}` });
             const mark = marker(svg, cell.method, x(p[0]), y, 4, { class: "mark", "data-group": name });
-            hover(mark, name, () => [[section.methods[cell.method].label, pair(p, (v) => fixed(v, 4))], ...(p[1] == null && ends ? [["95% interval", between(ends)]] : []), ...(priors ? [["share of the training rows", three(priors[a])]] : [])]);
+            hover(mark, name, () => [[section.methods[cell.method].label, pair(p, (v) => fixed(v, 4))], ...(cell.intervals?.[key]?.[a] ? [["95% interval", between(ends)]] : []), ...(priors ? [["share of the training rows", three(priors[a])]] : [])]);
           });
         });
         make(svg, "line", { class: "axis", x1: left, x2: left, y1: 0, y2: bottom });
@@ -756,6 +759,7 @@
         { label: "no.", number: true, get: (c) => c.number },
         { label: "claim", get: (c) => c.claim, wrap: true },
         { label: "here", get: (c) => c.verdict, text: (c) => said(c.verdict), class: (c) => `verdict ${c.verdict}` },
+        ...(list.some((c) => c.tested) ? [{ label: "by tests", get: (c) => c.tested || "–", text: (c) => c.tested ? said(c.tested) : "–", class: (c) => `verdict ${c.tested}` }] : []),
         { label: "by the paper's tables", get: (c) => c.paper || "–", text: (c) => c.paper ? said(c.paper) : "–", class: (c) => `verdict ${c.paper}` },
         { label: "decided by", get: (c) => c.checks.map(([, figures]) => figures).join("; "), wrap: true, fold: checks },
       ],
@@ -764,6 +768,11 @@
 
   function tables(section, parent) {
     const name = (cell) => section.methods[cell.method].label;
+    const worstColumns = (what) => {
+      const title = `worst ${what}`, key = `worst_${what}`;
+      const some = section.cells.some((c) => c.seeds.length > 1 && c.intervals?.[key]);
+      return [meanColumn(title, (c) => c.stats[key]), ...(some ? [intervalColumn(title, (c) => c.intervals?.[key])] : [])];
+    };
     table(parent, {
       title: "Methods and settings", long: true, note: "Test rows; mean ± standard deviation over the seeds. Click a heading to sort.",
       rows: section.cells,
@@ -771,11 +780,11 @@
         { label: "method", get: name },
         { label: "setting", get: (c) => c.setting || "–" },
         { label: "seeds", number: true, get: (c) => c.seeds.length },
-        meanColumn("worst risk", (c) => c.stats.worst_risk),
+        ...worstColumns("risk"),
         { label: "worst group", get: (c) => c.worst_groups.join(" / ") },
         meanColumn("average risk", (c) => c.stats.average_risk),
         meanColumn("best risk", (c) => c.stats.best_risk),
-        meanColumn("worst accuracy", (c) => c.stats.worst_accuracy),
+        ...worstColumns("accuracy"),
         meanColumn("average accuracy", (c) => c.stats.average_accuracy),
         meanColumn("best accuracy", (c) => c.stats.best_accuracy),
         ...(section.cells.some((c) => c.stats.seconds_per_round) ? [{ label: "time a round", number: true, get: (c) => c.stats.seconds_per_round?.[0], text: (c) => seconds(c.stats.seconds_per_round?.[0]), copy: [["seconds a round", (c) => c.stats.seconds_per_round?.[0]]] }] : []),

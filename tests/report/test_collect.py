@@ -252,12 +252,19 @@ def test_a_method_of_ones_own_has_the_title_that_its_run_wrote(run, edit):
     assert section_of(run)["methods"][0]["label"] == "Gentle descent"
 
 
-def test_one_run_has_its_intervals_and_several_have_deviations(runs, run, edit):
+def test_one_run_has_its_intervals_and_several_have_those_of_their_replicates(runs, run, edit):
     result = json.loads((run / "result.json").read_text())
     (cell,) = section_of(run)["cells"]
     expected = [group["risk_interval"] for group in result["groups"].values()]
     assert cell["intervals"]["risk"] == expected and all(expected)
     assert cell["intervals"]["worst_risk"] == result["worst_risk_interval"]
+    several = cell_of(section_of(runs), "FedAvg", "ESG")
+    low, high = several["intervals"]["worst_risk"]
+    mean, std = several["stats"]["worst_risk"]
+    assert low < mean - std and mean + std < high and len(several["seeds"]) > 1
+    assert all(ends[0] < ends[1] for ends in several["intervals"]["accuracy"])
+    for path in runs.rglob("bootstrap.npz"):
+        path.unlink()
     assert cell_of(section_of(runs), "FedAvg", "ESG")["intervals"] is None
     for group in result["groups"].values():  # as runs of before have none
         del group["risk_interval"]
