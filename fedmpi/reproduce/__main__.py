@@ -16,7 +16,6 @@ runs themselves are in results/<dataset>/runs/.
 from __future__ import annotations
 
 import argparse
-import copy
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from fedmpi.mpi.ranks import Ranks
 from fedmpi.mpi.start import run, start
 
 if TYPE_CHECKING:
+    from fedmpi.compare.variants import Variant
     from fedmpi.federation.grid import Plan
 
 VARIANTS = {"term": ("term", "term,tilt-level=sample")}
@@ -36,7 +36,6 @@ VARIANTS = {"term": ("term", "term,tilt-level=sample")}
 EXTRA = {"synthetic": ("qfedavg,q=5",)}
 """Variants that the paper's table of a dataset has beside the methods."""
 LOCAL_GLOBAL = ("fedminmax", "localfedminmax")
-DEFAULT_CLIENTS = 40
 TABLES_EVERY = 60.0
 QUICK_ROWS = 4000
 """Images to train and to test on in a quick look: an image costs as much as a thousand people."""
@@ -151,6 +150,7 @@ OF_THE_GRID = (
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     """The request and its runs; each run is checked, and looked for on the disk."""
+    from fedmpi.compare.variants import unique
     from fedmpi.federation.grid import look
     from fedmpi.run.arguments import short_name
 
@@ -179,11 +179,6 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     return request, plans
 
 
-def unique(values: list) -> list:
-    """`values` without repetitions, in order."""
-    return list(dict.fromkeys(values))
-
-
 def methods_of(dataset: str) -> list[str]:
     """Methods of the paper's tables, in their order, and what the dataset's table adds."""
     from fedmpi.reproduce.statistics import PAPER
@@ -194,18 +189,10 @@ def methods_of(dataset: str) -> list[str]:
 
 def settings_of(a: argparse.Namespace) -> tuple[str, ...]:
     """All settings, but without PSG for two groups, on which PSG is the same as SSG."""
-    from fedmpi import data as datasets
-    from fedmpi.data.options import options_from
-    from fedmpi.data.prepare import prepare
+    from fedmpi.compare.variants import groups_of
     from fedmpi.reproduce.statistics import SETTINGS
 
-    dataset = datasets.find(a.dataset)
-    if dataset.groups:
-        groups = dataset.groups
-    else:
-        a.seed = 0
-        groups = prepare(dataset, Path(a.data_dir), options_from(a)).groups
-    return SETTINGS if len(groups) > 2 else SETTINGS[:2]
+    return SETTINGS if len(groups_of(a)) > 2 else SETTINGS[:2]
 
 
 def tuned_files(paths: list[str], request: Request) -> dict[str, str]:
@@ -225,13 +212,16 @@ def tuned_files(paths: list[str], request: Request) -> dict[str, str]:
 
 def plan_grid(request: Request, tuned: dict[str, str], local_rounds: int | None) -> list[Plan]:
     """A run for each method, setting, seed and number of clients; centralized once a seed."""
+    from fedmpi.compare.variants import check_options, read_variant
+
     plans: list[Plan] = []
     largest = max(request.clients)
-    check_options(request)
+    variants = [read_variant(text) for text in request.methods]
+    check_options(request.options, variants)
     for clients in sorted(request.clients, reverse=True):
         for seed in request.seeds:
-            for variant in request.methods:
-                if clients < largest and variant not in LOCAL_GLOBAL:
+            for variant in variants:
+                if clients < largest and variant.text not in LOCAL_GLOBAL:
                     continue
                 plans += plan_method(request, variant, seed, clients, tuned, local_rounds)
     return plans
@@ -239,71 +229,29 @@ def plan_grid(request: Request, tuned: dict[str, str], local_rounds: int | None)
 
 def plan_method(
     request: Request,
-    variant: str,
+    variant: Variant,
     seed: int,
     clients: int,
     tuned: dict[str, str],
     local_rounds: int | None,
 ) -> list[Plan]:
     """The runs of one method with one seed, a setting each."""
-    from fedmpi import methods
+    from fedmpi.compare.variants import run_name, run_options
     from fedmpi.federation.grid import Plan
-    from fedmpi.run.arguments import resolve_options, short_name
+    from fedmpi.run.arguments import DEFAULT_CLIENTS, resolve_options
 
-    name, own = read_variant(variant)
-    method = methods.find(name)
+    single = variant.method.single_client
     plans = []
-    for setting in ["ESG"] if method.single_client else request.settings:
-        a = copy.deepcopy(request.options)
-        a.method, a.setting, a.seed, a.clients = name, setting, seed, clients
-        for option in methods.all_options(name):
-            own_option = method.option(option)
-            if not own_option or not method.sets_by_itself(own_option):
-                setattr(a, option, None)
-        if method.trains_locally and local_rounds is not None:
-            a.rounds = local_rounds
-        a.tuned = tuned.get(name)
-        vars(a).update(own)
+    for setting in ["ESG"] if single else request.settings:
+        a = run_options(request.options, variant, setting, seed, clients, local_rounds)
+        a.tuned = tuned.get(variant.name)
         if request.quick:
-            make_quick(a, method.trains_locally)
-        label = "-".join(
-            [name.rpartition(":")[2], *(f"{option}={value}" for option, value in own.items())]
-        )
-        where = "" if method.single_client else f"-{setting}"
-        many = f"-k{clients}" if clients != DEFAULT_CLIENTS and not method.single_client else ""
-        folder = f"{short_name(a.dataset)}{where}-{label}-s{seed}{many}"
-        a.output = str(request.output / "runs" / folder)
-        title = f"{variant} {'' if method.single_client else setting + ' '}s{seed}"
-        title += f" k{clients}" if many else ""
+            make_quick(a, variant.method.trains_locally)
+        a.output = str(request.output / "runs" / run_name(a, variant))
+        title = f"{variant.text} {'' if single else setting + ' '}s{seed}"
+        title += f" k{clients}" if clients != DEFAULT_CLIENTS and not single else ""
         plans.append(Plan(resolve_options(a, 1, one_process=False), title))
     return plans
-
-
-def read_variant(variant: str) -> tuple[str, dict[str, object]]:
-    """Method and options of a variant such as `qfedavg,q=5`."""
-    from fedmpi.run.arguments import parser as train_parser
-
-    name, *pairs = variant.split(",")
-    own: dict[str, object] = {}
-    for pair in pairs:
-        option, sign, value = pair.partition("=")
-        if not sign:
-            raise UserError(f"--methods {variant}: give options as in qfedavg,q=5.")
-        given = train_parser(name).parse_args(["--dataset", "x", f"--{option}={value}"])
-        key = option.replace("-", "_")
-        own[key] = getattr(given, key)
-    return name, own
-
-
-def check_options(request: Request) -> None:
-    """Refuse an option that no method of the grid has a use for."""
-    from fedmpi import methods
-
-    chosen = [methods.find(read_variant(variant)[0]) for variant in request.methods]
-    for name, option in methods.all_options().items():
-        users = [m for m in chosen if (own := m.option(name)) and m.sets_by_itself(own)]
-        if getattr(request.options, name) is not None and not users:
-            raise UserError(f"{option.flag} does nothing with these --methods: leave it out.")
 
 
 def make_quick(a: argparse.Namespace, local: bool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedmpi.compare.formats import Table, write_rows, write_table, write_text
 from fedmpi.reproduce import paper
 from fedmpi.reproduce.claims import OPEN, QUICK, decide
 from fedmpi.reproduce.gridfile import runs_of
@@ -35,20 +35,6 @@ if TYPE_CHECKING:
 OF_SEEDS = ("output", "seed", "data")
 
 
-@dataclass
-class Table:
-    """Rows of cells under a head; a cell is a list of lines, of which the first is our figure."""
-
-    name: str
-    caption: str
-    head: list[str]
-    rows: list[list[list[str]]]
-    rules: list[int]
-    """Rows before which a rule is drawn."""
-    data: list[dict]
-    """The cells as numbers, one dict for each cell, for the CSV file."""
-
-
 def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     """Write all tables and claims of a dataset's results, from what is finished by now."""
     records = runs_of(output)
@@ -59,14 +45,15 @@ def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
     notes = ([QUICK] if quick else []) + notes_on(records, failures)
     if any(cell.interval for cell in figures.cells.values()):
         notes.append("In brackets: 95% interval over seeds and test rows (docs/statistics.md).")
+    marks = {"quick": "yes"} if quick else {}
     folder = RunFolder(output)
     output.mkdir(parents=True, exist_ok=True)
     asked = sorted(missing | set(figures.runs), key=lambda run: run.order)
     for table in tables_of(figures, dataset, asked):
-        write_table(folder, table, notes)
+        write_table(folder, table, notes, marks)
     if counts := confusion_rows(records):
-        write_text(folder, "confusion.csv", None, counts, notes)
-    write_text(folder, "runs.csv", None, run_rows(records, plans), notes)
+        write_rows(folder, "confusion.csv", counts, marks)
+    write_rows(folder, "runs.csv", run_rows(records, plans), marks)
     write_claims(folder, figures, dataset, notes, quick)
 
 
@@ -270,68 +257,6 @@ def _as_data(
         "paper_std": printed.std if printed and printed.std is not None else "",
         "difference": round(cell.mean - printed.mean, 6) if cell and printed else "",
     }
-
-
-def write_table(folder: RunFolder, table: Table, notes: list[str]) -> None:
-    """Write one table in three forms."""
-    write_text(folder, f"{table.name}.csv", None, table.data, notes)
-    write_text(folder, f"{table.name}.md", markdown(table, notes))
-    write_text(folder, f"{table.name}.tex", latex(table, notes))
-
-
-def write_text(
-    folder: RunFolder,
-    name: str,
-    text: str | None,
-    rows: list[dict] | None = None,
-    notes: Iterable[str] = (),
-) -> None:
-    """Write `text`, or `rows` as CSV, where a column marks a quick look, as CSV has no captions."""
-    if rows is not None:
-        quick = QUICK in notes
-        folder.write_csv(name, [({"quick": "yes"} if quick else {}) | row for row in rows])
-    elif text is not None:
-        folder.write(name, lambda file: file.write(text.encode()))
-
-
-def markdown(table: Table, notes: list[str]) -> str:
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    lines = [f"**{table.caption}**", "", line(table.head), line(["---"] * len(table.head))]
-    lines += [line("<br>".join(cell) for cell in row) for row in table.rows]
-    return "\n".join([*lines, "", *(f"{note}  " for note in notes)]) + "\n"
-
-
-def latex(table: Table, notes: list[str]) -> str:
-    """LaTeX of a table: a table environment with booktabs' rules."""
-    columns = "l" * 2 + "c" * (len(table.head) - 2)
-    lines = ["\\begin{table}", "\\centering", f"\\caption{{{tex(table.caption)}.}}"]
-    lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
-    lines.append(" & ".join(f"\\textbf{{{tex(name)}}}" for name in table.head) + " \\\\")
-    for i, row in enumerate(table.rows):
-        if i in table.rules:
-            lines.append("\\midrule")
-        cells = (
-            tex(cell[0])
-            if len(cell) == 1
-            else f"\\shortstack{{{tex(cell[0])} \\\\ \\footnotesize {tex(cell[1])}}}"
-            for cell in row
-        )
-        lines.append(" & ".join(cells) + " \\\\")
-    lines += ["\\bottomrule", "\\end{tabular}", ""]
-    lines += [f"\\smallskip\\par\\footnotesize {tex(note)}" for note in notes]
-    return "\n".join([*lines, "\\end{table}"]) + "\n"
-
-
-def tex(text: str) -> str:
-    """`text` with LaTeX's special characters escaped."""
-    for special in "\\&%$#_{}":
-        text = text.replace(special, "\\textbackslash " if special == "\\" else f"\\{special}")
-    marks = {"±": "$\\pm$", "<=": "$\\le$", "<": "$<$", ">": "$>$", "^": "\\^{}", "~": "\\~{}"}
-    for mark, replacement in marks.items():
-        text = text.replace(mark, replacement)
-    return text
 
 
 def confusion_rows(records: Sequence[Record]) -> list[dict]:
