@@ -18,7 +18,7 @@ import copy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError
 from fedmpi.mpi.ranks import Ranks
@@ -55,7 +55,7 @@ class Request:
 class Choice:
     """A point of the grid, and a run for each fold."""
 
-    options: dict[str, float]
+    options: dict[str, Any]
     plans: list[Plan]
 
 
@@ -131,16 +131,15 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
 
 
 def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float, ...]]:
-    """Values to try: those of --grid, or else the paper's for the options that the method reads.
+    """Values to try: those of --grid, or else those of `grid_of`.
 
-    An option that the command line sets is not tuned; an option without a grid is tuned only if
-    --grid gives it values. E is tuned for the methods that train local epochs by themselves.
+    An option without a grid is tuned only if --grid gives it values.
     """
     from fedmpi import methods
     from fedmpi.run.tuned import tunable
 
     options = tunable(methods.find(a.method))
-    grid = {name: o.grid for name, o in options.items() if o.grid and getattr(a, name) is None}
+    grid = grid_of(a)
     for pair in pairs:
         name, _, values = pair.partition("=")
         name = name.replace("-", "_")
@@ -159,27 +158,50 @@ def read_grid(a: argparse.Namespace, pairs: list[str]) -> dict[str, tuple[float,
     return grid
 
 
+def grid_of(a: argparse.Namespace) -> dict[str, tuple[float, ...]]:
+    """The method's own grids, the paper's, for the options that `a` leaves open.
+
+    E is tuned for the methods that train local epochs by themselves. `--solver fast` has steps of
+    its own, and so grids of its own: see fedmpi/run/solver.py.
+    """
+    from fedmpi import methods
+    from fedmpi.run.arguments import resolve_options
+    from fedmpi.run.solver import grid_for
+    from fedmpi.run.tuned import tunable
+
+    defaults = resolve_options(copy.deepcopy(a), 1, one_process=False)
+    options = tunable(methods.find(a.method)).items()
+    grid = {name: o.grid for name, o in options if o.grid and getattr(a, name, None) is None}
+    return grid_for(defaults, grid)
+
+
 def plan_choices(request: Request) -> list[Choice]:
     """Plan a run for every point of the grid and each fold."""
     from fedmpi.data.splits import model_selection
+
+    values = {name: list(values) for name, values in request.grid.items()}
+    points = ({n: point[n] for n in values} for point in model_selection().ParameterGrid(values))
+    output = request.output / "runs"
+    return [plan_folds(request.options, point, request.folds, output) for point in points]
+
+
+def plan_folds(
+    a: argparse.Namespace, options: dict[str, Any], folds: int, output: Path, title: str = ""
+) -> Choice:
+    """Plan a run for each fold with these `options`, in folders below `output`."""
     from fedmpi.federation.grid import Plan
     from fedmpi.run.arguments import resolve_options
 
-    values = {name: list(values) for name, values in request.grid.items()}
-    choices = []
-    for point in model_selection().ParameterGrid(values):
-        options = {name: point[name] for name in request.grid}
-        label = "-".join(f"{name}={value:g}" for name, value in options.items())
-        plans = []
-        for fold in range(1, request.folds + 1):
-            a = copy.deepcopy(request.options)
-            vars(a).update(options)
-            a.fold = f"{fold}/{request.folds}"
-            a.output = str(request.output / "runs" / f"{label}-fold{fold}of{request.folds}")
-            config = resolve_options(a, 1, one_process=False)
-            plans.append(Plan(config, f"{label} fold {a.fold}"))
-        choices.append(Choice(options, plans))
-    return choices
+    label = "-".join(f"{name}={value:g}" for name, value in options.items() if value is not None)
+    plans = []
+    for fold in range(1, folds + 1):
+        b = copy.deepcopy(a)
+        vars(b).update(options)
+        b.fold = f"{fold}/{folds}"
+        b.output = str(output / f"{label}-fold{fold}of{folds}")
+        config = resolve_options(b, 1, one_process=False)
+        plans.append(Plan(config, f"{title}{label} fold {b.fold}"))
+    return Choice(options, plans)
 
 
 def conclude(request: Request, choices: list[Choice]) -> None:
@@ -187,7 +209,7 @@ def conclude(request: Request, choices: list[Choice]) -> None:
     from fedmpi.run.display import say
     from fedmpi.run.folder import RunFolder
 
-    rows = [row_of(request, choice) for choice in choices]
+    rows = [row_of(choice, request.criterion) for choice in choices]
     ranked = sorted((row for row in rows if row["risk"] is not None), key=lambda row: row["risk"])
     failed = [plan for choice in choices for plan in choice.plans if plan.failure]
     for plan in failed:
@@ -227,13 +249,13 @@ def conclude(request: Request, choices: list[Choice]) -> None:
     say(f"in {request.output}/tuned.json; use it with --tuned {request.output}/tuned.json")
 
 
-def row_of(request: Request, choice: Choice) -> dict:
+def row_of(choice: Choice, criterion: str) -> dict:
     """Row of tuned.json for a point: the mean validation risk; None if a fold has failed."""
     import numpy as np
 
     records = [plan.record() for plan in choice.plans]
-    risks = [r.result[f"{request.criterion}_risk"] for r in records if r]
-    whole = len(risks) == request.folds
+    risks = [r.result[f"{criterion}_risk"] for r in records if r]
+    whole = len(risks) == len(choice.plans)
     return choice.options | {
         "risk": float(np.mean(risks)) if whole else None,
         "std": float(np.std(risks, ddof=1)) if whole else None,

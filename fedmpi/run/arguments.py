@@ -170,10 +170,20 @@ class Refused(argparse.Action):
 def parser_of(
     prog: str, description: str, instead: dict[str, str], method: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser with fedmpi.train's options but those of `instead`, which says what to use.
+    """Return a parser of many runs on one dataset, which is its first word.
 
-    The dataset is its first word. Unlike fedmpi.train's, its steps are the paper's by default.
+    Unlike fedmpi.train's, its steps are the paper's by default.
     """
+    p = parser_without(prog, description, instead, method)
+    p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
+    p.set_defaults(solver="paper")
+    return p
+
+
+def parser_without(
+    prog: str, description: str, instead: dict[str, str], method: str = ""
+) -> argparse.ArgumentParser:
+    """Return a parser with fedmpi.train's options but those of `instead`, which says what to use."""
     p = Parser(
         prog=prog,
         description=description,
@@ -192,8 +202,6 @@ def parser_of(
             default=argparse.SUPPRESS,
             help=argparse.SUPPRESS,
         )
-    p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
-    p.set_defaults(solver="paper")
     return p
 
 

@@ -9,11 +9,14 @@ step. All solve the same problem. An option that is given wins over the bundle's
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmpi.errors import UserError
 from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.method import Method
+
+if TYPE_CHECKING:
+    from fedmpi.run.config import Config
 
 SOLVERS = ("paper", "fast")
 PERCEPTRONS = ("mlp", "mlp4", "logistic")
@@ -50,6 +53,9 @@ FAST_IMAGES: dict[str, Any] = FAST | {
 }
 """All other models."""
 
+FACTORS = (1 / 4, 1 / 2, 1, 2, 4)
+"""Multiples of the steps of `fast` that tuning tries: as many as the paper's grid has steps."""
+
 OF_GRADIENTS = ("lr", "lr_mu", "adversary", "momentum", "schedule", "batch_rows")
 """Options of steps along gradients, of which Newton's step has none."""
 
@@ -80,6 +86,20 @@ def bundle(
         for name, value in chosen.items()
         if name in ("lr", "rounds") or method.option(name)
     }
+
+
+def grid_for(config: Config, grid: dict[str, tuple]) -> dict[str, tuple]:
+    """Values to tune a run over, of the `grid` that its method declares for the paper's steps.
+
+    Steps of `fast` that the paper's grid would not even hold are varied around themselves; Newton's
+    step has no length.
+    """
+    if config.solver == "paper" or config.local_epochs:
+        return grid
+    if config.options.get("optimizer") == "newton":
+        return {name: values for name, values in grid.items() if name not in OF_GRADIENTS}
+    around = {n: tuple(f * getattr(config, n) for f in FACTORS) for n in grid if n in FAST}
+    return grid | around
 
 
 def decay_for(rows: int) -> float:

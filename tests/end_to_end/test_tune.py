@@ -131,6 +131,19 @@ def test_an_option_that_is_given_is_not_tuned(monkeypatch, options):
     assert {choice.plans[0].config.lr for choice in choices} == {0.3}
 
 
+def test_the_long_steps_of_fast_are_varied_around_themselves(monkeypatch, options):
+    """Two of the paper's five steps would be a hundredth of them."""
+    request, _ = request_of(monkeypatch, "synthetic", *options, "--solver", "fast")
+    assert request.grid["lr"] == pytest.approx((0.05, 0.1, 0.2, 0.4, 0.8))
+    assert request.grid["lr_mu"] == pytest.approx((0.075, 0.15, 0.3, 0.6, 1.2))
+    local = ["--method", "fedavg", "--solver", "fast"]
+    request, _ = request_of(monkeypatch, "synthetic", *options, *local)
+    assert request.grid == {name: GRIDS[name] for name in ("lr", "local_epochs")}
+    with pytest.raises(UserError, match="nothing is left"):  # Newton's step has no length
+        newton = ["--solver", "fast", "--loss", "cross-entropy"]
+        request_of(monkeypatch, "synthetic", *options, *newton)
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
