@@ -21,6 +21,7 @@ COMMANDS = (
     "verify",
     "tune",
     "reproduce",
+    "compare",
     "report",
     "card",
     "bench",

@@ -66,9 +66,7 @@ def curve_of(record: Record) -> Curve:
     """The curve of a finished run."""
     history, groups = record.history, record.result["groups"]
     rounds = history["round"]
-    sizes = np.array([group["n_train"] for group in groups.values()])
-    batch_rows = record.config.get("batch_rows")
-    shares = batch_shares(batch_rows, sizes) if batch_rows else sizes
+    sizes, shares = _rows(record)
     risks = [
         trailing_mean(history[f"risk/{name}"], rounds, math.ceil(size / share))
         for name, size, share in zip(groups, sizes, shares, strict=True)
@@ -78,9 +76,30 @@ def curve_of(record: Record) -> Curve:
         rounds=rounds,
         seconds=history["seconds"],
         worst=np.max(risks, axis=0),
-        passes_per_round=record.config.get("local_epochs") or shares.sum() / sizes.sum(),
+        passes_per_round=passes_per_round(record),
         bytes_per_round=record.result["bytes_per_round"],
     )
+
+
+def passes_per_round(record: Record) -> float:
+    """Passes over all training rows in a round: a batch is a part of one."""
+    sizes, shares = _rows(record)
+    return record.config.get("local_epochs") or float(shares.sum() / sizes.sum())
+
+
+def _rows(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows of each group, and those of them in a round."""
+    sizes = np.array([group["n_train"] for group in record.result["groups"].values()])
+    batch_rows = record.config.get("batch_rows")
+    return sizes, batch_shares(batch_rows, sizes) if batch_rows else sizes
+
+
+def cost_of(record: Record) -> Cost:
+    """What a whole run has cost; one that was ended early, up to there."""
+    result = record.result
+    rounds = round(result["seconds"] / result["seconds_per_round"])
+    passes, handed = rounds * passes_per_round(record), rounds * result["bytes_per_round"]
+    return Cost(rounds, passes, handed, result["seconds"])
 
 
 def trailing_mean(values: np.ndarray, rounds: np.ndarray, window: int) -> np.ndarray:

@@ -247,7 +247,8 @@ def _is_number(word: str) -> bool:
 def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
     """Label of each run: the method's title, with the options that tell runs in a setting apart.
 
-    Options that differ only between settings do not tell runs apart; a note says them.
+    Options that differ only between settings do not tell runs apart; a note says them. So do
+    options that were tuned for each seed by itself.
     """
     labels, notes = {}, []
     by_method: dict[str, list[tuple[Record, dict[str, str]]]] = defaultdict(list)
@@ -255,20 +256,28 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
         by_method[record.result["method"]].append((record, option_labels(record.config)))
     for method, runs in by_method.items():
         by_setting: dict[str, list[dict[str, str]]] = defaultdict(list)
+        alike: dict[tuple, list[dict[str, str]]] = defaultdict(list)
+        tuned = {record.config.get("tuned") for record, _ in runs}
+        by_seed = len(tuned) == 1 and None not in tuned
         for record, said in runs:
-            by_setting[run_of(record.config).setting].append(said)
+            setting = run_of(record.config).setting
+            by_setting[setting].append(said)
+            alike[setting, record.result.get("seed") if by_seed else None].append(said)
         names = list(dict.fromkeys(name for _, said in runs for name in said))
         telling = [
             name
             for name in names
-            if any(len({said.get(name) for said in cell}) > 1 for cell in by_setting.values())
+            if any(len({said.get(name) for said in cell}) > 1 for cell in alike.values())
         ]
         for record, said in runs:
             labels[id(record)] = label(method, [said.get(name, "") for name in telling])
         for name in names:
-            values = {setting: cell[0].get(name, "") for setting, cell in by_setting.items()}
-            if name not in telling and len(set(values.values())) > 1:
-                told = ", ".join(f"{value or 'none'} in {s}" for s, value in values.items())
+            values = {s: dict.fromkeys(x.get(name, "") for x in c) for s, c in by_setting.items()}
+            if name not in telling and len({x for found in values.values() for x in found}) > 1:
+                told = ", ".join(
+                    f"{' or '.join(x or 'none' for x in found)} in {setting}"
+                    for setting, found in values.items()
+                )
                 notes.append(f"{method_title(method)} is not the same in all settings: {told}.")
     return [labels[id(record)] for record in records], notes
 

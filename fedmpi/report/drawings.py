@@ -66,10 +66,11 @@ def draw_all(data: dict, named: set[Path], form: str) -> Iterator[tuple[str, Sav
             for name, figure in figures:
                 seen[name] += 1  # runs of one name may lie in different folders
                 number = f"-{seen[name]}" if seen[name] > 1 else ""
-                yield f"{name}{number}.{form}", partial(_save, figure, form)
+                yield f"{name}{number}.{form}", partial(save, figure, form)
 
 
-def _save(figure: Any, form: str, file: Any) -> None:
+def save(figure: Any, form: str, file: Any) -> None:
+    """Write the figure; the same figure gives the same bytes."""
     # No date in the file: the same runs give the same bytes.
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     figure.savefig(file, format=form, bbox_inches="tight", metadata=dates.get(form))

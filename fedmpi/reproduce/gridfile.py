@@ -44,6 +44,7 @@ from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record, find_records, read_record
 
 NAME = "grid.json"
+TUNING = "tuning"
 FORMAT = 1
 NUMBERS = 60_000
 """The curves of a file have about this many numbers: 0.4 MB."""
@@ -299,7 +300,8 @@ def runs_of(folder: Path) -> Sequence[Record]:
 def find_runs(folders: Iterable[Path]) -> list[Record]:
     """The finished runs in `folders` and below them, each once, in the order of their paths.
 
-    A grid file is read where its folder has no run folders, which know more.
+    A grid file is read where its folder has no run folders, which know more. The folds that a grid
+    was tuned on, in the folder TUNING beside the file, are none of its results.
     """
     found: dict[Path, Record] = {}
     for folder in folders:
@@ -307,7 +309,13 @@ def find_runs(folders: Iterable[Path]) -> list[Record]:
         files = [path for path in files if path.is_file()]
         alone = [path for path in files if not any(path.parent.glob("runs/*/result.json"))]
         if not alone or any(folder.rglob("result.json")):
-            found |= {record.folder.resolve(): record for record in find_records([folder])}
+            records = find_records([folder])
+            folds = [path.parent / TUNING for path in files]
+            found |= {
+                record.folder.resolve(): record
+                for record in records
+                if not any(record.folder.is_relative_to(folder) for folder in folds)
+            }
         for path in alone:
             found |= {record.folder.resolve(): record for record in read_grid(path)}
     return list(found.values())

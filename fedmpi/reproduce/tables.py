@@ -277,12 +277,16 @@ def confusion_rows(records: Sequence[Record]) -> list[dict]:
     ]
 
 
-def run_rows(records: Sequence[Record], plans: list[Plan]) -> list[dict]:
-    """Rows of runs.csv: for each run its state, its options, and the time that it took."""
-    names = (
-        *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
-        *("q", "tilt", "tilt_level", "tuned"),
-    )
+OPTIONS = (
+    *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
+    *("q", "tilt", "tilt_level", "tuned"),
+)
+
+
+def run_rows(
+    records: Sequence[Record], plans: list[Plan], names: Sequence[str] = OPTIONS
+) -> list[dict]:
+    """Rows of runs.csv: for each run its state, the options `names`, and the time it took."""
     finished = {record.folder.name: record for record in records}
     rows = []
     for name in dict.fromkeys([*(plan.folder.name for plan in plans), *finished]):

@@ -183,7 +183,7 @@ def parser_of(
 def parser_without(
     prog: str, description: str, instead: dict[str, str], method: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser with fedmpi.train's options but those of `instead`, which says what to use."""
+    """Return a parser of fedmpi.train's options but those of `instead`, which says what to use."""
     p = Parser(
         prog=prog,
         description=description,

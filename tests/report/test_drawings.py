@@ -37,7 +37,7 @@ def test_the_same_runs_give_the_same_bytes(run):
         first, second = io.BytesIO(), io.BytesIO()
         for file in (first, second):
             with matplotlib.rc_context(drawings.STYLE):
-                drawings._save(drawings._bars(section, "risk"), form, file)
+                drawings.save(drawings._bars(section, "risk"), form, file)
         assert first.getvalue() == second.getvalue()
         assert first.getvalue().startswith(magic)
 

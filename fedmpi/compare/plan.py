@@ -1,0 +1,223 @@
+"""What is compared: cells of dataset, setting and method, and the runs of each."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedmpi import data as datasets
+from fedmpi.compare.variants import Variant, check_options, groups_of, run_name, run_options
+from fedmpi.data.options import DataOptions
+from fedmpi.data.partition import SETTINGS
+from fedmpi.errors import UserError
+from fedmpi.federation.grid import Plan, look
+from fedmpi.run.arguments import DATA_OPTIONS, resolve_options, short_name
+from fedmpi.run.display import say
+
+if TYPE_CHECKING:
+    from fedmpi.tune import Choice
+
+TUNED = "tuned.json"
+"""File of what tuning has chosen: see tuning.py."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A dataset in a setting: what the methods are compared on."""
+
+    dataset: str
+    setting: str
+    """Nothing where the data say who holds which row."""
+
+    @property
+    def title(self) -> str:
+        return f"{short_name(self.dataset)} {self.setting}".strip()
+
+
+@dataclass
+class Cell:
+    """A method in a block, and the seeds that share a choice of its options."""
+
+    block: Block
+    """Without a setting for a method of one client, which stands in all blocks of its dataset."""
+    variant: Variant
+    seeds: list[int]
+    candidates: list[Choice] = field(default_factory=list)
+    """Options to try, with a run for each fold; one candidate needs no folds."""
+    chosen: dict[str, Any] | None = None
+    """The best candidate; None until tuning is done."""
+    entry: dict[str, Any] | None = None
+    """What tuned.json says of the cell."""
+    runs: dict[int, Plan] = field(default_factory=dict)
+    """Runs with the chosen options, by seed."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.block.title} {self.variant.text}"
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing could be chosen; None if something was, or if folds are not run yet."""
+        folds = [plan for choice in self.candidates for plan in choice.plans]
+        whys = [plan.failure for plan in folds if plan.failure]
+        over = all(plan.finished or plan.failure for plan in folds)
+        return whys[0] if whys and over and self.chosen is None else None
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What the cell is known by in tuned.json, which names no folder."""
+        name = Path(self.block.dataset).name if self.block.dataset[:4] == "csv:" else None
+        dataset = f"csv:{name.removeprefix('csv:')}" if name else self.block.dataset
+        return dataset, self.block.setting, self.variant.text, self.seeds[0]
+
+
+@dataclass
+class Request:
+    """The command line."""
+
+    bases: dict[str, argparse.Namespace]
+    """Options of fedmpi.train for all runs on a dataset."""
+    variants: list[Variant]
+    named: bool
+    """Whether the user names the methods; otherwise they are all."""
+    settings: list[str]
+    """As the user names them; nothing for the paper's three."""
+    seeds: list[int]
+    clients: int | None
+    local_rounds: int | None
+    criterion: str
+    budget: int
+    """Candidates of each cell; 1 takes the defaults."""
+    folds: int
+    every_seed: bool
+    against: str
+    """Method that the others are tested against, as one of the variants."""
+    output: Path
+    progress: str
+    force: bool
+    tables_only: bool
+    at_once: int
+
+    @property
+    def tuning(self) -> str:
+        """How the options were chosen, in words."""
+        if self.budget == 1:
+            return "every method has its defaults"
+        whose = "the worst group's" if self.criterion == "worst" else "the groups' average"
+        seeds = "each seed" if self.every_seed else f"seed {self.seeds[0]}"
+        return (
+            f"every method tries up to {self.budget} configurations, its defaults among them, on "
+            f"{self.folds} folds of the training rows of {seeds}; the lowest mean of {whose} "
+            "validation risk is chosen"
+        )
+
+
+def named_setting(given: str) -> str:
+    """The name of a setting, however it is written."""
+    return given.upper() if given.upper() in SETTINGS else given
+
+
+def bases_of(a: argparse.Namespace, names: list[str]) -> dict[str, argparse.Namespace]:
+    """Options for each dataset: an option of the data goes to the datasets that it is for."""
+    found = {name: datasets.find(name) for name in names}
+    short = {short_name(name) for name in found}
+    if len(short) < len(found):
+        raise UserError(f"--datasets: two of {', '.join(found)} have one name; rename a file.")
+    for option in DATA_OPTIONS:
+        if getattr(a, option) is not None and not any(option in d.uses for d in found.values()):
+            flag = option.replace("_", "-")
+            raise UserError(f"--{flag} does nothing with these --datasets: leave it out.")
+    bases = {}
+    for name, dataset in found.items():
+        base = bases[name] = copy.deepcopy(a)
+        base.dataset = dataset.name
+        for option in DATA_OPTIONS:
+            if option not in dataset.uses:
+                setattr(base, option, None)
+    return bases
+
+
+def plan_cells(request: Request) -> list[Cell]:
+    """All cells; with `every_seed`, one for each seed.
+
+    Of methods that were not named, those that cannot be run on some data are left out there.
+    """
+    cells: list[Cell] = []
+    why: UserError | None = None
+    for name, base in request.bases.items():
+        check_options(base, request.variants)
+        blocks = blocks_of(base, request.settings)
+        together = [[seed] for seed in request.seeds] if request.every_seed else [request.seeds]
+        for variant in request.variants:
+            single = variant.method.single_client
+            for block in [Block(name, "")] if single else blocks:
+                found = [Cell(block, variant, seeds) for seeds in together]
+                try:
+                    for seed in request.seeds:
+                        resolve_options(options_of(request, found[0], seed), 1, one_process=False)
+                except UserError as error:
+                    if request.named:
+                        raise
+                    why = why or error
+                    say(f"{found[0].title} is left out: {error}")
+                    continue
+                cells += found
+    if not cells and why:
+        raise why
+    return cells
+
+
+def blocks_of(base: argparse.Namespace, settings: list[str]) -> list[Block]:
+    """Blocks of a dataset; PSG is left out where it is the same as SSG."""
+    if owned(base):
+        if settings:
+            raise UserError(f"{base.dataset} says who holds which rows: leave --settings out.")
+        return [Block(base.dataset, "")]
+    blocks = [Block(base.dataset, setting) for setting in settings or SETTINGS]
+    if any(block.setting == "PSG" for block in blocks) and len(groups_of(base)) < 3:
+        if settings:
+            say(f"{base.dataset} PSG is left out: on two groups it is the same as SSG")
+        blocks = [block for block in blocks if block.setting != "PSG"]
+    if not blocks:
+        raise UserError(f"no setting is left for {base.dataset}: add --settings ESG or SSG.")
+    return blocks
+
+
+def owned(base: argparse.Namespace) -> bool:
+    """Whether the data say who holds which row, so that no setting does."""
+    return datasets.find(base.dataset).owned(DataOptions(client=base.client))
+
+
+def options_of(request: Request, cell: Cell, seed: int) -> argparse.Namespace:
+    """Options of a run of a cell, before anything is tuned."""
+    base, single = request.bases[cell.block.dataset], cell.variant.method.single_client
+    setting = None if owned(base) else "ESG" if single else cell.block.setting
+    clients = request.clients if setting else None
+    return run_options(base, cell.variant, setting, seed, clients, request.local_rounds)
+
+
+def plan_runs(request: Request, cell: Cell) -> None:
+    """Plan a run for each seed of a cell with the chosen options, and look for it on the disk."""
+    for seed in cell.seeds:
+        a = options_of(request, cell, seed)
+        name = run_name(a, cell.variant)
+        vars(a).update(cell.chosen or {})
+        a.output = str(request.output / "runs" / name)
+        config = resolve_options(a, 1, one_process=False)
+        if cell.entry:
+            config = config.replace(tuned=str(request.output / TUNED))
+        plan = cell.runs[seed] = Plan(config, f"{cell.title} s{seed}")
+        look_up(plan, request.force)
+
+
+def look_up(plan: Plan, force: bool) -> None:
+    """Look for a run on the disk; with `force`, a run of another configuration is replaced."""
+    try:
+        look(plan)
+    except UserError:
+        if not force:
+            raise
+        plan.config = plan.config.replace(force=True)

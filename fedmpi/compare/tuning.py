@@ -1,0 +1,158 @@
+"""Tuning with the same budget for every method, on folds of training rows; and tuned.json.
+
+A method's candidates are its defaults and points of the grids that its options declare: the whole
+product where the budget allows that, else a sample. The sample is the same in every launch, and
+contains that of a smaller budget. The candidate with the lowest mean validation risk is chosen; of
+equals the first, so the defaults before all others.
+
+tuned.json has each cell's choice, and of every candidate the risk of each fold. What is in it is
+not trained again, with or without the folders of those runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmpi.compare.plan import TUNED, Cell, Request, look_up, options_of
+from fedmpi.compare.variants import run_name
+from fedmpi.errors import UserError
+from fedmpi.federation.grid import Plan
+from fedmpi.reproduce.gridfile import TUNING
+from fedmpi.run.arguments import resolve_options
+from fedmpi.run.folder import RunFolder
+from fedmpi.tune import Choice, grid_of, plan_folds, row_of
+
+STREAM = int.from_bytes(b"tune", "big")
+OF_A_FILE = ("dataset", "test")
+"""Parts of a run's identity that name files, whose contents its data key stands for."""
+
+
+def candidates(a: argparse.Namespace, budget: int) -> list[dict[str, Any]]:
+    """Options to try for a run: the defaults first, then points of the grid, `budget` in all."""
+    if budget == 1:
+        return [{}]
+    grid = grid_of(a)
+    config = resolve_options(copy.deepcopy(a), 1, one_process=False)
+    defaults = {name: getattr(config, name) for name in grid}
+    product = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
+    others = [point for point in product if point != defaults]
+    order = np.random.default_rng(STREAM).permutation(len(others))
+    return [defaults, *(others[i] for i in sorted(order[: budget - 1].tolist()))]
+
+
+def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[Plan]:
+    """Plan a cell's candidates; return the runs of folds whose risks are not `noted` yet."""
+    a = options_of(request, cell, cell.seeds[0])
+    name = run_name(a, cell.variant)
+    a.limit_test = None  # folds have no test rows
+    points = candidates(a, request.budget)
+    if len(points) == 1:
+        cell.candidates = [Choice(points[0], [])]
+        return []
+    if not a.setting:
+        raise UserError(
+            f"{cell.block.dataset}: rows that stay with their owners are not cut into folds. "
+            "Compare with --no-tune."
+        )
+    output, title = request.output / TUNING / name, f"{cell.title}: "
+    cell.candidates = [plan_folds(a, point, request.folds, output, title) for point in points]
+    known = known_rows(noted.get(cell.key), request.criterion)
+    plans = [plan for c in cell.candidates if digest(c) not in known for plan in c.plans]
+    for plan in plans:
+        look_up(plan, request.force)
+    return plans
+
+
+def digest(choice: Choice) -> str:
+    """What tells the runs of a candidate's folds from all others."""
+    identities = [plan.config.identity() for plan in choice.plans]
+    told = [{k: v for k, v in i.items() if k not in OF_A_FILE} for i in identities]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def choose(request: Request, cells: list[Cell]) -> None:
+    """Choose the best candidate of each cell whose folds are done, and write tuned.json."""
+    noted, entries = read(request.output), {}
+    for cell in cells:
+        if len(cell.candidates) == 1:
+            cell.chosen = cell.candidates[0].options
+            continue
+        known = known_rows(noted.get(cell.key), request.criterion)
+        rows = [known.get(digest(c)) or tried(c, request.criterion) for c in cell.candidates]
+        scored = [row for row in rows if row["risk"] is not None]
+        done = len(scored) == len(rows) or all(p.finished or p.failure for p in folds_of(cell))
+        if not scored or not done:
+            cell.chosen = None
+            continue
+        best = min(scored, key=lambda row: row["risk"])
+        cell.chosen = best["options"]
+        cell.entry = entries[cell.key] = entry(request, cell, best, rows)
+    if entries:
+        write(request, noted | entries)
+
+
+def folds_of(cell: Cell) -> list[Plan]:
+    return [plan for choice in cell.candidates for plan in choice.plans]
+
+
+def tried(choice: Choice, criterion: str) -> dict[str, Any]:
+    """A candidate as tuned.json has it: options, validation risks, why a fold failed."""
+    row = row_of(choice, criterion)
+    failures = [plan.failure for plan in choice.plans if plan.failure]
+    risks = {name: row[name] for name in ("risk", "std", "folds")}
+    told = {"options": choice.options, **risks, "runs": digest(choice)}
+    return told | ({"failed": failures[0]} if failures else {})
+
+
+def entry(request: Request, cell: Cell, best: dict, rows: list[dict]) -> dict[str, Any]:
+    config = cell.candidates[0].plans[0].config
+    dataset, setting, method, seed = cell.key
+    return {
+        "dataset": dataset,
+        "setting": setting,
+        "method": method,
+        "seed": seed,
+        "for_seeds": cell.seeds,
+        "clients": config.clients,
+        "rounds": config.rounds,
+        "criterion": request.criterion,
+        "folds": request.folds,
+        "options": best["options"],
+        "risk": best["risk"],
+        "std": best["std"],
+        "tried": rows,
+    }
+
+
+def known_rows(noted: dict | None, criterion: str) -> dict[str, dict]:
+    """Candidates of a cell whose folds are all `noted`, by the digest of their runs."""
+    if not noted or noted["criterion"] != criterion:
+        return {}
+    return {row["runs"]: row for row in noted["tried"] if row["risk"] is not None}
+
+
+def read(output: Path) -> dict[tuple, dict]:
+    """Entries of tuned.json, by the keys of their cells."""
+    path = output / TUNED
+    if not path.is_file():
+        return {}
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return {(e["dataset"], e["setting"], e["method"], e["seed"]): e for e in told}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read as choices of a comparison: {error!r}.") from None
+
+
+def write(request: Request, entries: dict[tuple, dict]) -> None:
+    """Write tuned.json, which keeps the entries of cells that are not asked for now."""
+    told = [entries[key] for key in sorted(entries)]
+    request.output.mkdir(parents=True, exist_ok=True)
+    RunFolder(request.output).write_json(TUNED, {"cells": told})
