@@ -1,0 +1,281 @@
+"""fedmpi.compare as a user starts it: layouts, cuts, tables in three forms, slips."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+from runs import write_people
+
+from fedmpi.compare.__main__ import main
+from fedmpi.errors import UserError
+from fedmpi.federation.grid import GridProgress
+from fedmpi.federation.rounds import Training
+from fedmpi.mpi import signals
+from fedmpi.mpi.ranks import Stopped
+from fedmpi.report.collect import collect
+from fedmpi.reproduce.gridfile import find_runs
+
+SMALL = "--model logistic --loss brier --rounds 4 --local-rounds 2 --clients 4 --dtype float64"
+GRID = "--methods fedminmax fedavg centralized --seeds 0 1 --budget 2 --folds 2"
+CELLS = 3 * 2 + 2
+"""Three blocks of two methods; centralized has no setting."""
+FOLDS, RUNS = CELLS * 2 * 2, CELLS * 2
+ROUNDS = 4 * (CELLS - 3) + 2 * 3
+"""Of one run of each cell; FedAvg takes two."""
+COSTS = ("seconds", "bytes")
+"""Columns that depend on the layout and the hour."""
+
+
+def run(*arguments: object) -> int:
+    """fedmpi.compare in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["compare", *map(str, arguments)])
+        return main()
+
+
+def rows_of(path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same(folder, other) -> None:
+    """Tables and choices of two folders are the same, but for rounding and costs."""
+    for name in ("comparison.csv", "ranks.csv", "choices.csv"):
+        ours, theirs = rows_of(folder / name), rows_of(other / name)
+        assert len(ours) == len(theirs) > 0
+        for mine, yours in zip(ours, theirs, strict=True):
+            for key, value in mine.items():
+                number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value)
+                if key not in COSTS:
+                    expected = pytest.approx(float(value), abs=1e-9) if number else value
+                    assert (float(yours[key]) if number else yours[key]) == expected, key
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    """Two datasets, one of three groups."""
+    folder = tmp_path_factory.mktemp("compare")
+    people = write_people(folder / "people.csv", {"a": 90, "b": 60, "c": 60}, lifted="a")
+    data = ["--datasets", "synthetic", f"csv:{people}", "--rows", 90, "--limit-test", 40]
+    data += ["--target", "y", "--group", "g", "--data-dir", folder / "data"]
+    return [*data, "--settings", "ESG", "PSG", *SMALL.split(), *GRID.split(), "--progress", "none"]
+
+
+@pytest.fixture(scope="module")
+def whole(options, tmp_path_factory):
+    """Folder of a comparison in this process, and the number of rounds that were trained."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    with counted() as rounds:
+        assert run(*options, "--output", folder) == 0
+    return folder, rounds[0]
+
+
+class counted:
+    """The rounds that are trained meanwhile, as a list of one number."""
+
+    def __enter__(self) -> list[int]:
+        self.patch, rounds, one_round = pytest.MonkeyPatch(), [0], Training.one_round
+
+        def count(training, *arguments):
+            rounds[0] += 1
+            return one_round(training, *arguments)
+
+        self.patch.setattr(Training, "one_round", count)
+        return rounds
+
+    def __exit__(self, *raised) -> None:
+        self.patch.undo()
+
+
+def test_every_block_method_and_seed_is_there(whole):
+    folder, rounds = whole
+    table = rows_of(folder / "comparison.csv")
+    # PSG on the two groups of synthetic is SSG, and left out.
+    blocks = {(row["dataset"].partition(":")[0], row["setting"]) for row in table}
+    assert blocks == {("synthetic", "ESG"), ("csv", "ESG"), ("csv", "PSG")}
+    assert [row["method"] for row in table] == ["fedminmax", "fedavg", "centralized"] * 3
+    assert rounds == 2 * 2 * ROUNDS + 2 * ROUNDS
+    for row in table:
+        setting = "" if row["method"] == "centralized" else f"-{row['setting']}"
+        data = "synthetic" if row["dataset"] == "synthetic" else "csv-people"
+        runs = [folder / f"runs/{data}{setting}-{row['method']}-s{s}-k4" for s in (0, 1)]
+        if not setting:
+            runs = [path.with_name(path.name.removesuffix("-k4")) for path in runs]
+        results = [json.loads((path / "result.json").read_text()) for path in runs]
+        risks = [result["worst_risk"] for result in results]
+        assert float(row["risk"]) == pytest.approx(np.mean(risks))
+        assert float(row["std"]) == pytest.approx(np.std(risks, ddof=1))
+        assert float(row["rounds"]) == (2 if row["method"] == "fedavg" else 4)
+        epochs = json.loads((runs[0] / "config.json").read_text()).get("local_epochs")
+        assert float(row["passes"]) == float(row["rounds"]) * (epochs or 1)
+    assert not list(folder.glob("tuning/*/*/model.pt"))
+
+
+def test_the_ranks_are_those_of_the_table(whole):
+    folder, _ = whole
+    table, ranks = rows_of(folder / "comparison.csv"), rows_of(folder / "ranks.csv")
+    assert {row["method"] for row in ranks} == {"fedminmax", "fedavg"}
+    for row in ranks:
+        mine = []
+        for setting in ("synthetic ESG", "csv-people ESG", "csv-people PSG"):
+            data, where = setting.split()
+            block = {
+                r["method"]: float(r["risk"])
+                for r in table
+                if r["setting"] == where and ("csv" in r["dataset"]) == ("csv" in data)
+            }
+            del block["centralized"]
+            mine.append(1 + sorted(block.values()).index(block[row["method"]]))
+            assert float(row[setting]) == mine[-1]
+        assert float(row["mean_rank"]) == pytest.approx(np.mean(mine))
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"[-+]?\d[\d,]*\.?\d*(?:e-?\d+)?", text)
+
+
+@pytest.mark.parametrize("name", ["comparison", "ranks", "choices"])
+def test_the_three_forms_have_the_same_figures(whole, name):
+    folder, _ = whole
+    data = rows_of(folder / f"{name}.csv")
+    body = (folder / f"{name}.md").read_text().split("\n\n")[1].splitlines()[2:]
+    latex = (folder / f"{name}.tex").read_text()
+    lines = [s for s in latex.split("\\midrule", 1)[1].splitlines() if " & " in s]
+    assert len(body) == len(lines) == len(data) > 0
+    for row, mine, yours in zip(data, body, lines, strict=True):
+        assert numbers(mine) == numbers(yours.replace("$\\pm$", "±"))
+        first = {"comparison": "risk", "ranks": "mean_rank", "choices": "risk"}[name]
+        form = ".2f" if name == "ranks" else ".4f"
+        assert f"{float(row[first]):{form}}" in numbers(mine)
+
+
+def test_the_report_shows_the_runs_and_not_the_folds(whole, tmp_path):
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    found = find_runs([copy])
+    assert len(found) == RUNS and not any(r.config.get("fold") for r in found)
+    data = collect(found, [copy])
+    assert [len(s["runs"]) for s in data["sections"]] == [6, 10]
+    assert all(cell["seeds"] == [0, 1] for s in data["sections"] for cell in s["cells"])
+    shutil.rmtree(copy / "runs")
+    assert len(find_runs([copy])) == RUNS  # from grid.json
+
+
+def test_what_is_noted_needs_no_folders(whole, options, tmp_path):
+    """A clone of the results has tuned.json and grid.json: the tables, and no training of folds."""
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs", "tuning", "comparison.*"))
+    with counted() as rounds:
+        assert run(*options, "--output", copy, "--tables-only") == 0
+    assert rounds == [0]
+    assert_same(folder, copy)
+    text = (copy / "tuned.json").read_text()
+    assert str(options[2]).removeprefix("csv:") not in text and '"csv:people.csv"' in text
+
+
+def test_a_comparison_that_is_stopped_goes_on(whole, options, tmp_path):
+    """By USR1 among the folds, and then among the runs: nothing is trained twice."""
+    folder, all_rounds = whole
+    given = [*options, "--output", tmp_path / "out", "--checkpoint-every", 1]
+    begin, begun = GridProgress.begin, []
+
+    def begin_and_stop(progress, plan):
+        begin(progress, plan)
+        begun.append("fold" in plan.title)
+        if begun in ([True] * 5, [True] * (FOLDS + 1) + [False] * 3):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    with counted() as rounds:
+        for _ in range(2):
+            with pytest.MonkeyPatch.context() as patch, signals.listening(True):
+                patch.setattr(GridProgress, "begin", begin_and_stop)
+                with pytest.raises(Stopped, match="Go on with"):
+                    run(*given)
+        assert 0 < rounds[0] < all_rounds and begun[-1] is False
+        assert run(*given) == 0
+    assert rounds == [all_rounds]
+    assert_same(folder, tmp_path / "out")
+
+
+def test_a_larger_budget_trains_what_is_new(whole, options, tmp_path):
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    more = [*options, "--output", copy, "--budget", 3]
+    changed = False
+    with counted() as rounds:
+        try:
+            assert run(*more) == 0
+        except UserError as error:  # of the runs, for which other options were chosen
+            assert "--force to replace it" in str(error)
+            changed = True
+    assert rounds[0] == 2 * ROUNDS
+    with counted() as again:
+        assert run(*more, "--force") == 0
+    tuned = [json.loads((f / "tuned.json").read_text())["cells"] for f in (folder, copy)]
+    others = [a["options"] != b["options"] for a, b in zip(*tuned, strict=True)]
+    assert any(others) == changed
+    rounds_of = [2 if cell["method"] == "fedavg" else 4 for cell in tuned[1]]
+    assert again[0] == 2 * np.dot(others, rounds_of)
+
+
+@pytest.mark.launch
+@pytest.mark.once
+def test_three_ranks_give_the_same_tables(whole, options, mpirun, tmp_path):
+    done = mpirun(3, "-m", "fedmpi.compare", *options, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert f"{RUNS} of {RUNS} runs finished, 0 failed" in done.stdout
+    assert_same(whole[0], tmp_path / "out")
+
+
+def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
+    given = [*options, "--methods", "fedminmax", "fedavg,lr=1e200", "--model", "mlp"]
+    given += ["--loss", "cross-entropy", "--settings", "ESG", "--no-tune"]
+    assert run(*given, "--output", tmp_path / "out") == 1
+    told = capsys.readouterr().out
+    assert "FAILED synthetic ESG fedavg,lr=1e200 s0" in told and "4 failed" in told
+    last = rows_of(tmp_path / "out/ranks.csv")[-1]
+    assert (last["method"], float(last["mean_rank"])) == ("fedavg,lr=1e200", 2)
+    table = (tmp_path / "out/comparison.md").read_text()
+    assert table.count("| failed |") == 2 and "Failed: fedavg,lr=1e200 on csv-people ESG" in table
+    assert not (tmp_path / "out/tuned.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--methods", "fedminimax"], "'fedminmax'"),
+        (["--methods", "fedavg,q"], "qfedavg,q=5"),
+        (["--seeds", "0"], "as 0 1 2"),
+        (["--seeds", "1", "1"], "two or more"),
+        (["--seeds"], "expected at least one argument"),
+        (["--seeds", "0", "-1"], "at least 0"),
+        (["--datasets", "adlt"], "'adult'"),
+        (["--settings", "PSB"], "'PSG'"),
+        (["--datasets", "synthetic", "--settings", "PSG"], "does nothing|no setting is left"),
+        (["--budget", "0"], "at least 1"),
+        (["--folds", "1"], "at least 2"),
+        (["--at-once", "0"], "at least 1"),
+        (["--criterion", "best"], "worst or average"),
+        (["--against", "term"], "one of --methods"),
+        (["--states", "MA"], "--states does nothing with these --datasets"),
+        (["--q", "2"], "--q does nothing with these --methods"),
+        (["--setting", "ESG"], "use --settings"),
+        (["--tuned", "x"], "it tunes by itself"),
+        (["--rounds", "0"], "at least 1"),
+        (["--client", "g", "--settings"], "expected at least one argument"),
+    ],
+)
+def test_a_slip_is_one_line_and_nothing_is_written(options, arguments, hint, tmp_path):
+    with pytest.raises(UserError) as caught:
+        run(*options, "--output", tmp_path / "out", *arguments)
+    assert re.search(hint, str(caught.value)) and "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,78 @@
+"""Candidates of a budget, and the choice among them: against a plain loop over the folds."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from fedmpi.compare.__main__ import main, parser, read_request
+from fedmpi.compare.plan import options_of, plan_cells
+from fedmpi.compare.tuning import candidates
+from fedmpi.run.arguments import resolve_options
+
+SMALL = "--rows 90 --model logistic --rounds 3 --local-rounds 2 --clients 4 --dtype float64"
+
+
+def request_of(*arguments: object):
+    return read_request(parser().parse_args([*SMALL.split(), *map(str, arguments)]))
+
+
+def points(budget: int, *arguments: str) -> list[dict]:
+    request = request_of("--datasets", "synthetic", "--settings", "ESG", *arguments)
+    (cell,) = plan_cells(request)
+    return candidates(options_of(request, cell, 0), budget)
+
+
+def test_a_budget_is_the_defaults_and_a_sample_that_grows():
+    method = ["--methods", "qfedavg", "--solver", "paper"]
+    request = request_of("--datasets", "synthetic", "--settings", "ESG", *method)
+    defaults = resolve_options(options_of(request, plan_cells(request)[0], 0), 1, False)
+    whole = points(1000, *method)
+    assert len(whole) == 5 * 5 * 3  # eta, q and E, of which the defaults are one
+    assert whole[0] == {name: getattr(defaults, name) for name in ("lr", "q", "local_epochs")}
+    assert len({tuple(sorted(p.items())) for p in whole}) == 75
+    few, more = points(4, *method), points(9, *method)
+    assert (len(few), len(more)) == (4, 9) and few[0] == more[0] == whole[0]
+    assert all(p in more for p in few) and all(p in whole for p in more)
+    assert points(9, *method) == more
+
+
+def test_an_option_that_is_given_is_not_tuned():
+    of_q = points(5, "--methods", "qfedavg,q=5")
+    assert len(of_q) == 5 and all(set(p) == {"lr", "local_epochs"} for p in of_q)
+    assert all(set(p) == {"lr_mu"} for p in points(5, "--methods", "afl", "--lr", ".1"))
+    steps = ["--lr", ".1", "--lr-mu", ".2"]
+    assert points(5, "--methods", "afl", *steps) == [{}]  # nothing to try, so no folds
+    newton = ["--methods", "fedminmax", "--loss", "cross-entropy"]
+    assert points(5, *newton) == [{}]
+
+
+def test_the_choice_is_that_of_a_plain_loop_over_the_folds(monkeypatch, tmp_path, train):
+    where = ["--data-dir", tmp_path / "data", "--progress", "none"]
+    steps = (0.001, 0.005, 0.01, 0.05, 0.1)
+    given = ["--datasets", "synthetic", "--settings", "SSG", "--seeds", 3, 4]
+    given += ["--methods", "fedavg", "--local-epochs", 2]
+    given += ["--folds", 2, "--budget", 99, "--output", tmp_path / "out", *where, *SMALL.split()]
+    monkeypatch.setattr(sys, "argv", ["compare", *map(str, given)])
+    assert main() == 0
+    means = {}
+    fixed = "--dataset synthetic --rows 90 --model logistic --rounds 2 --clients 4 --dtype float64"
+    fixed += " --method fedavg --local-epochs 2 --setting SSG --seed 3"
+    for lr in steps:
+        risks = []
+        for fold in ("1/2", "2/2"):
+            options = [*fixed.split(), "--fold", fold, "--lr", lr, *where[:2]]
+            groups = train(*options, output=f"plain-{lr}-{fold[0]}").result["groups"]
+            risks.append(max(group["risk"] for group in groups.values()))
+        means[lr] = np.mean(risks)
+    (cell,) = json.loads((tmp_path / "out/tuned.json").read_text())["cells"]
+    assert (cell["seed"], cell["for_seeds"], cell["criterion"]) == (3, [3, 4], "worst")
+    tried = {row["options"]["lr"]: row["risk"] for row in cell["tried"]}
+    assert tried == pytest.approx(means, abs=1e-12)
+    best = min(means, key=means.get)
+    assert cell["options"] == {"lr": best}
+    for seed in (3, 4):
+        folder = tmp_path / f"out/runs/synthetic-SSG-fedavg-s{seed}-k4"
+        config = json.loads((folder / "config.json").read_text())
+        assert (config["lr"], config["local_epochs"], config["fold"]) == (best, 2, None)
