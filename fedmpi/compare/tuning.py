@@ -52,7 +52,7 @@ def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[
     """Plan a cell's candidates; return the runs of folds whose risks are not `noted` yet."""
     a = options_of(request, cell, cell.seeds[0])
     name = run_name(a, cell.variant)
-    a.limit_test = None  # folds have no test rows
+    a.limit_test = a.bootstrap = None  # folds have no test rows
     points = candidates(a, request.budget)
     if len(points) == 1:
         cell.candidates = [Choice(points[0], [])]

@@ -20,6 +20,8 @@ from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import Stopped
 from fedmpi.report.collect import collect
 from fedmpi.reproduce.gridfile import find_runs
+from fedmpi.scoring.comparison import difference, estimate
+from fedmpi.scoring.replicates import read_replicates
 
 SMALL = "--model logistic --loss brier --rounds 4 --local-rounds 2 --clients 4 --dtype float64"
 GRID = "--methods fedminmax fedavg centralized --seeds 0 1 --budget 2 --folds 2"
@@ -30,6 +32,7 @@ ROUNDS = 4 * (CELLS - 3) + 2 * 3
 """Of one run of each cell; FedAvg takes two."""
 COSTS = ("seconds", "bytes")
 """Columns that depend on the layout and the hour."""
+TESTS = ("low", "high", "difference", "difference_low", "difference_high", "p", "p_holm", "verdict")
 
 
 def run(*arguments: object) -> int:
@@ -44,15 +47,21 @@ def rows_of(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def assert_same(folder, other) -> None:
-    """Tables and choices of two folders are the same, but for rounding and costs."""
-    for name in ("comparison.csv", "ranks.csv", "choices.csv"):
+def assert_same(folder, other, but: tuple[str, ...] = (), setting: str = "") -> None:
+    """Tables and choices of two folders are the same, but for rounding and costs.
+
+    With a `setting`, the other folder has that setting alone.
+    """
+    names = ["comparison.csv", "choices.csv", *([] if setting else ["ranks.csv"])]
+    for name in names:
         ours, theirs = rows_of(folder / name), rows_of(other / name)
+        ours = [row for row in ours if not setting or row["setting"] == setting]
+        theirs = [row for row in theirs if not setting or row["setting"] == setting]
         assert len(ours) == len(theirs) > 0
         for mine, yours in zip(ours, theirs, strict=True):
             for key, value in mine.items():
                 number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value)
-                if key not in COSTS:
+                if key not in (*COSTS, *but):
                     expected = pytest.approx(float(value), abs=1e-9) if number else value
                     assert (float(yours[key]) if number else yours[key]) == expected, key
 
@@ -136,6 +145,37 @@ def test_the_ranks_are_those_of_the_table(whole):
         assert float(row["mean_rank"]) == pytest.approx(np.mean(mine))
 
 
+def test_intervals_and_tests_are_of_seeds_and_rows(whole):
+    folder, _ = whole
+    table = [r for r in rows_of(folder / "comparison.csv") if r["setting"] == "PSG"]
+    names = {"fedminmax": "PSG-fedminmax-s{}-k4", "fedavg": "PSG-fedavg-s{}-k4"}
+    names["centralized"] = "centralized-s{}"
+    runs = {
+        method: {s: read_replicates(folder / f"runs/csv-people-{name.format(s)}") for s in (0, 1)}
+        for method, name in names.items()
+    }
+    control, *others = table
+    assert control["difference"] == control["p_holm"] == ""
+    p = []
+    for row in table:
+        told = estimate(runs[row["method"]])
+        assert float(row["risk"]) == pytest.approx(told.value)
+        assert [float(row[end]) for end in ("low", "high")] == pytest.approx([told.low, told.high])
+        assert told.low < told.value < told.high
+    for row in others:
+        found = difference(runs[row["method"]], runs["fedminmax"])
+        risks = float(row["risk"]) - float(control["risk"])
+        assert float(row["difference"]) == pytest.approx(risks, abs=1e-12)
+        assert float(row["difference_low"]) == pytest.approx(found.low)
+        assert float(row["p"]) == pytest.approx(found.p_different)
+        p.append(found.p_different)
+    first, second = sorted(p)  # Holm, by hand
+    by_hand = {first: min(1, 2 * first), second: max(min(1, 2 * first), second)}
+    assert [float(row["p_holm"]) for row in others] == pytest.approx([by_hand[x] for x in p])
+    verdicts = {row["method"]: row["verdict"] for row in others}
+    assert verdicts["centralized"] == "equal"  # Lemma 2
+
+
 def numbers(text: str) -> list[str]:
     return re.findall(r"[-+]?\d[\d,]*\.?\d*(?:e-?\d+)?", text)
 
@@ -176,7 +216,7 @@ def test_what_is_noted_needs_no_folders(whole, options, tmp_path):
     with counted() as rounds:
         assert run(*options, "--output", copy, "--tables-only") == 0
     assert rounds == [0]
-    assert_same(folder, copy)
+    assert_same(folder, copy, but=TESTS)  # for which the test rows' replicates are needed
     text = (copy / "tuned.json").read_text()
     assert str(options[2]).removeprefix("csv:") not in text and '"csv:people.csv"' in text
 
@@ -230,10 +270,12 @@ def test_a_larger_budget_trains_what_is_new(whole, options, tmp_path):
 @pytest.mark.launch
 @pytest.mark.once
 def test_three_ranks_give_the_same_tables(whole, options, mpirun, tmp_path):
-    done = mpirun(3, "-m", "fedmpi.compare", *options, "--output", tmp_path / "out")
+    few = ["--datasets", options[2], "--settings", "PSG", "--output", tmp_path / "out"]
+    without_rows = [*options[:3], *options[5:]]
+    done = mpirun(3, "-m", "fedmpi.compare", *without_rows, *few)
     assert done.returncode == 0, done.stderr
-    assert f"{RUNS} of {RUNS} runs finished, 0 failed" in done.stdout
-    assert_same(whole[0], tmp_path / "out")
+    assert "6 of 6 runs finished, 0 failed" in done.stdout
+    assert_same(whole[0], tmp_path / "out", setting="PSG")
 
 
 def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
