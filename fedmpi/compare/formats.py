@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from fedmpi.run.folder import RunFolder
 
+GREEK = {"α": "alpha", "γ": "gamma", "η": "eta", "λ": "lambda", "μ": "mu", "τ": "tau"}
+"""Letters in the labels of options."""
+
 
 @dataclass
 class Table:
@@ -77,6 +80,7 @@ def tex(text: str) -> str:
     for special in "\\&%$#_{}":
         text = text.replace(special, "\\textbackslash " if special == "\\" else f"\\{special}")
     marks = {"±": "$\\pm$", "<=": "$\\le$", "<": "$<$", ">": "$>$", "^": "\\^{}", "~": "\\~{}"}
+    marks |= {"χ²": "$\\chi^2$"} | {sign: f"$\\{name}$" for sign, name in GREEK.items()}
     for mark, replacement in marks.items():
         text = text.replace(mark, replacement)
     return text

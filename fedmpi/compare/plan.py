@@ -14,6 +14,7 @@ from fedmpi.data.options import DataOptions
 from fedmpi.data.partition import SETTINGS
 from fedmpi.errors import UserError
 from fedmpi.federation.grid import Plan, look
+from fedmpi.reproduce.gridfile import without_folder
 from fedmpi.run.arguments import DATA_OPTIONS, resolve_options, short_name
 from fedmpi.run.display import say
 
@@ -31,6 +32,11 @@ class Block:
     dataset: str
     setting: str
     """Nothing where the data say who holds which row."""
+
+    @property
+    def data(self) -> str:
+        """The dataset in files, which name no folder."""
+        return without_folder(self.dataset)
 
     @property
     def title(self) -> str:
@@ -68,10 +74,8 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What the cell is known by in tuned.json, which names no folder."""
-        name = Path(self.block.dataset).name if self.block.dataset[:4] == "csv:" else None
-        dataset = f"csv:{name.removeprefix('csv:')}" if name else self.block.dataset
-        return dataset, self.block.setting, self.variant.text, self.seeds[0]
+        """What the cell is known by in tuned.json."""
+        return self.block.data, self.block.setting, self.variant.text, self.seeds[0]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from fedmpi.compare.plan import Cell, Request
 from fedmpi.compare.ranks import ALPHA, Ranks
 from fedmpi.compare.variants import Variant
 from fedmpi.methods import all_options
+from fedmpi.reproduce.gridfile import without_folder
 from fedmpi.reproduce.statistics import Mean, label, method_title, shared_notes
 from fedmpi.reproduce.tables import run_rows
 from fedmpi.run.display import warn
@@ -38,7 +39,9 @@ def write_results(request: Request, cells: Sequence[Cell]) -> None:
         write_table(folder, choices_table(cells), [f"Tuning: {request.tuning}."])
     plans = [plan for cell in cells for plan in cell.runs.values()]
     records = [record for o in comparison.outcomes.values() for record in o.records.values()]
-    write_rows(folder, "runs.csv", run_rows(records, plans, (*OF_A_RUN, *all_options())))
+    rows = run_rows(records, plans, (*OF_A_RUN, *all_options()))
+    rows = [row | {"dataset": without_folder(row["dataset"])} for row in rows]
+    write_rows(folder, "runs.csv", rows)
 
 
 def title_of(variant: Variant) -> str:
@@ -95,7 +98,7 @@ def figures_of(comparison: Comparison, outcome: Outcome) -> dict:
     test = comparison.tests.get((outcome.block, outcome.variant.text))
     cost = outcome.cost
     row = {
-        "dataset": outcome.block.dataset,
+        "dataset": outcome.block.data,
         "setting": outcome.block.setting,
         "method": outcome.variant.text,
         "seeds": mean.runs if mean else 0,
@@ -167,7 +170,7 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
     outcomes = list(comparison.outcomes.values())
     for dataset in request.bases:
         records = [r for o in outcomes if o.block.dataset == dataset for r in o.records.values()]
-        notes += [f"{dataset}: {note}" for note in shared_notes(records)]
+        notes += [f"{without_folder(dataset)}: {note}" for note in shared_notes(records)]
     if any(o.records and not o.replicates for o in outcomes):
         notes.append("Runs without bootstrap.npz in their folders have no interval and no test.")
     failed = {(o.variant.text, o.block.title): o.failures for o in outcomes if o.failures}

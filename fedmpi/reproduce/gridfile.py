@@ -178,7 +178,7 @@ def _with_interval(records: Sequence[Record]) -> list[dict]:
 def _config(config: dict) -> dict:
     names = dict.fromkeys((*CONFIG, *option_labels(config)))
     found = {name: config[name] for name in names if config.get(name) not in (None, [])}
-    found["dataset"] = _without_folder(config["dataset"])
+    found["dataset"] = without_folder(config["dataset"])
     if "tuned" in found:
         found["tuned"] = Path(found["tuned"]).name
     if own := own_options(config):
@@ -189,7 +189,8 @@ def _config(config: dict) -> dict:
     return found
 
 
-def _without_folder(dataset: str) -> str:
+def without_folder(dataset: str) -> str:
+    """Name of a dataset as it is kept with results: a file's without the folders of a machine."""
     kind, _, file = dataset.partition(":")
     return f"csv:{Path(file).name}" if kind == "csv" else dataset
 
@@ -199,7 +200,7 @@ def _result(result: dict) -> dict:
         name: {key: value for key, value in values.items() if key != "confusion"}
         for name, values in result["groups"].items()
     }
-    return _finite(result | {"groups": groups, "dataset": _without_folder(result["dataset"])})
+    return _finite(result | {"groups": groups, "dataset": without_folder(result["dataset"])})
 
 
 def _finite(tree: Any) -> Any:

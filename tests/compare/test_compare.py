@@ -208,6 +208,21 @@ def test_the_report_shows_the_runs_and_not_the_folds(whole, tmp_path):
     assert len(find_runs([copy])) == RUNS  # from grid.json
 
 
+def test_options_that_were_tuned_for_each_seed_are_one_method(whole, tmp_path):
+    """Seed 1 of FedAvg has another step, by tuning, and then by the user."""
+    copy = tmp_path / "copy"
+    shutil.copytree(whole[0], copy)
+    path = copy / "runs/synthetic-ESG-fedavg-s1-k4/config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"lr": 7.0}))
+    section = collect(find_runs([copy]), [copy])["sections"][0]
+    assert "FedAvg" in [method["label"] for method in section["methods"]]
+    assert any(f"η = {config['lr']:g} or η = 7 in ESG" in note for note in section["notes"])
+    path.write_text(json.dumps(config | {"lr": 7.0, "tuned": None}))
+    section = collect(find_runs([copy]), [copy])["sections"][0]
+    assert "FedAvg (η = 7)" in [method["label"] for method in section["methods"]]
+
+
 def test_what_is_noted_needs_no_folders(whole, options, tmp_path):
     """A clone of the results has tuned.json and grid.json: the tables, and no training of folds."""
     folder, _ = whole

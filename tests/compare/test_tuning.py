@@ -8,7 +8,7 @@ import pytest
 
 from fedmpi.compare.__main__ import main, parser, read_request
 from fedmpi.compare.plan import options_of, plan_cells
-from fedmpi.compare.tuning import candidates
+from fedmpi.compare.tuning import candidates, plan_tuning
 from fedmpi.run.arguments import resolve_options
 
 SMALL = "--rows 90 --model logistic --rounds 3 --local-rounds 2 --clients 4 --dtype float64"
@@ -46,6 +46,18 @@ def test_an_option_that_is_given_is_not_tuned():
     assert points(5, "--methods", "afl", *steps) == [{}]  # nothing to try, so no folds
     newton = ["--methods", "fedminmax", "--loss", "cross-entropy"]
     assert points(5, *newton) == [{}]
+
+
+def test_each_seed_can_be_tuned_by_itself():
+    given = ["--datasets", "synthetic", "--settings", "ESG", "--methods", "afl", "--seeds", 5, 7]
+    (together,) = plan_cells(request_of(*given))
+    assert together.seeds == [5, 7]
+    request = request_of(*given, "--tune-every-seed", "--output", "nowhere")
+    cells = plan_cells(request)
+    assert [cell.seeds for cell in cells] == [[5], [7]] and cells[0].key != cells[1].key
+    folds = [plan.config for cell in cells for plan in plan_tuning(request, cell, {})]
+    assert {config.seed for config in folds} == {5, 7} and len(folds) == 2 * 8 * 3
+    assert len({config.output for config in folds}) == len(folds)
 
 
 def test_the_choice_is_that_of_a_plain_loop_over_the_folds(monkeypatch, tmp_path, train):
