@@ -9,7 +9,7 @@
 All runs are in this one launch. A launch can be stopped at any time: the same command goes on from
 there, and trains nothing twice. Each method tries as many configurations (--budget) on folds of the
 training rows; tuned.json has the choices. Results are in --output: comparison, ranks and choices as
-CSV, Markdown and LaTeX, ranks.svg, and grid.json for fedmpi.report. More: docs/comparison.md.
+CSV, Markdown and LaTeX, ranks.svg, and files for fedmpi.report. More: docs/comparison.md.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class Server:
 
         output = self.request.output
         self.write()
-        write_grid(output, runs_of(output))
+        for dataset in self.request.bases:
+            folder = self.request.folder(dataset)
+            write_grid(folder, runs_of(folder))
         for name in ("comparison.md", "ranks.md"):
             say((output / name).read_text(encoding="utf-8"))
         untuned = [cell for cell in self.cells if cell.chosen is None]

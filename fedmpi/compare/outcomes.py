@@ -113,7 +113,8 @@ class Comparison:
 
 def compare(request: Request, cells: Sequence[Cell]) -> Comparison:
     """What is known by now of all cells."""
-    kept = {r.folder.name: r for r in runs_of(request.output) if isinstance(r, KeptRecord)}
+    found_runs = [r for dataset in request.bases for r in runs_of(request.folder(dataset))]
+    kept = {record.folder: record for record in found_runs if isinstance(record, KeptRecord)}
     federated = [cell.block for cell in cells if not cell.variant.method.single_client]
     blocks = list(dict.fromkeys(federated or [cell.block for cell in cells]))
     outcomes: dict[tuple[Block, str], Outcome] = {}
@@ -125,7 +126,7 @@ def compare(request: Request, cells: Sequence[Cell]) -> Comparison:
                 seed: record
                 for cell in mine
                 for seed, plan in sorted(cell.runs.items())
-                if (record := plan.record() or kept.get(plan.folder.name))
+                if (record := plan.record() or kept.get(plan.folder))
             }
             if mine:
                 outcomes[block, variant.text] = Outcome(block, variant, mine, records)

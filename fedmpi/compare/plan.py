@@ -105,6 +105,10 @@ class Request:
     tables_only: bool
     at_once: int
 
+    def folder(self, dataset: str) -> Path:
+        """Folder of a dataset's runs, and of the grid file that keeps them."""
+        return self.output / short_name(dataset)
+
     @property
     def tuning(self) -> str:
         """How the options were chosen, in words."""
@@ -209,7 +213,7 @@ def plan_runs(request: Request, cell: Cell) -> None:
         a = options_of(request, cell, seed)
         name = run_name(a, cell.variant)
         vars(a).update(cell.chosen or {})
-        a.output = str(request.output / "runs" / name)
+        a.output = str(request.folder(cell.block.dataset) / "runs" / name)
         config = resolve_options(a, 1, one_process=False)
         if cell.entry:
             config = config.replace(tuned=str(request.output / TUNED))

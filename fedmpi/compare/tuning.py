@@ -62,7 +62,7 @@ def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[
             f"{cell.block.dataset}: rows that stay with their owners are not cut into folds. "
             "Compare with --no-tune."
         )
-    output, title = request.output / TUNING / name, f"{cell.title}: "
+    output, title = request.folder(cell.block.dataset) / TUNING / name, f"{cell.title}: "
     cell.candidates = [plan_folds(a, point, request.folds, output, title) for point in points]
     known = known_rows(noted.get(cell.key), request.criterion)
     plans = [plan for c in cell.candidates if digest(c) not in known for plan in c.plans]

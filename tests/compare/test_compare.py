@@ -113,7 +113,7 @@ def test_every_block_method_and_seed_is_there(whole):
     for row in table:
         setting = "" if row["method"] == "centralized" else f"-{row['setting']}"
         data = "synthetic" if row["dataset"] == "synthetic" else "csv-people"
-        runs = [folder / f"runs/{data}{setting}-{row['method']}-s{s}-k4" for s in (0, 1)]
+        runs = [folder / f"{data}/runs/{data}{setting}-{row['method']}-s{s}-k4" for s in (0, 1)]
         if not setting:
             runs = [path.with_name(path.name.removesuffix("-k4")) for path in runs]
         results = [json.loads((path / "result.json").read_text()) for path in runs]
@@ -123,7 +123,7 @@ def test_every_block_method_and_seed_is_there(whole):
         assert float(row["rounds"]) == (2 if row["method"] == "fedavg" else 4)
         epochs = json.loads((runs[0] / "config.json").read_text()).get("local_epochs")
         assert float(row["passes"]) == float(row["rounds"]) * (epochs or 1)
-    assert not list(folder.glob("tuning/*/*/model.pt"))
+    assert not list(folder.glob("*/tuning/*/*/model.pt"))
 
 
 def test_the_ranks_are_those_of_the_table(whole):
@@ -151,7 +151,10 @@ def test_intervals_and_tests_are_of_seeds_and_rows(whole):
     names = {"fedminmax": "PSG-fedminmax-s{}-k4", "fedavg": "PSG-fedavg-s{}-k4"}
     names["centralized"] = "centralized-s{}"
     runs = {
-        method: {s: read_replicates(folder / f"runs/csv-people-{name.format(s)}") for s in (0, 1)}
+        method: {
+            s: read_replicates(folder / f"csv-people/runs/csv-people-{name.format(s)}")
+            for s in (0, 1)
+        }
         for method, name in names.items()
     }
     control, *others = table
@@ -204,7 +207,8 @@ def test_the_report_shows_the_runs_and_not_the_folds(whole, tmp_path):
     data = collect(found, [copy])
     assert [len(s["runs"]) for s in data["sections"]] == [6, 10]
     assert all(cell["seeds"] == [0, 1] for s in data["sections"] for cell in s["cells"])
-    shutil.rmtree(copy / "runs")
+    for path in copy.glob("*/runs"):
+        shutil.rmtree(path)
     assert len(find_runs([copy])) == RUNS  # from grid.json
 
 
@@ -212,7 +216,7 @@ def test_options_that_were_tuned_for_each_seed_are_one_method(whole, tmp_path):
     """Seed 1 of FedAvg has another step, by tuning, and then by the user."""
     copy = tmp_path / "copy"
     shutil.copytree(whole[0], copy)
-    path = copy / "runs/synthetic-ESG-fedavg-s1-k4/config.json"
+    path = copy / "synthetic/runs/synthetic-ESG-fedavg-s1-k4/config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"lr": 7.0}))
     section = collect(find_runs([copy]), [copy])["sections"][0]

@@ -85,6 +85,6 @@ def test_the_choice_is_that_of_a_plain_loop_over_the_folds(monkeypatch, tmp_path
     best = min(means, key=means.get)
     assert cell["options"] == {"lr": best}
     for seed in (3, 4):
-        folder = tmp_path / f"out/runs/synthetic-SSG-fedavg-s{seed}-k4"
+        folder = tmp_path / f"out/synthetic/runs/synthetic-SSG-fedavg-s{seed}-k4"
         config = json.loads((folder / "config.json").read_text())
         assert (config["lr"], config["local_epochs"], config["fold"]) == (best, 2, None)
