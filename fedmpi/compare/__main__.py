@@ -53,7 +53,7 @@ def main() -> int:
     # What a broadcast returns is a copy, also on the server, whose cells have the plans themselves.
     if not tables_only:
         folds = server.folds if world.is_server else folds
-        run_grid(world, folds, kind, at_once, after=lambda: drop_models(folds))
+        run_grid(world, folds, kind, at_once, after=server.drop_models)
     runs = world.on_server(server.choose)
     if not tables_only:
         runs = server.runs if world.is_server else runs
@@ -68,7 +68,10 @@ class Server:
     request: Request
     cells: list[Cell]
     folds: list[Plan]
+    with_models: list[Plan]
+    """Folds whose models are still there."""
     runs: list[Plan]
+    write_at: float
 
     def begin(self) -> tuple[list[Plan], str, int, bool]:
         """Read the command line; return the runs of folds, and how to run."""
@@ -78,10 +81,11 @@ class Server:
 
         self.request = request = read_request(parser().parse_args(sys.argv[1:]))
         self.cells = plan_cells(request)
-        self.written = time.monotonic()
+        self.write_at = time.monotonic() + TABLES_EVERY
         noted = read(request.output)
         self.folds = [plan for cell in self.cells for plan in plan_tuning(request, cell, noted)]
         runs = sum(len(cell.seeds) for cell in self.cells)
+        self.with_models = list(self.folds)
         say(f"{runs} runs, after {len(self.folds)} runs of tuning: {request.tuning}")
         return self.folds, request.progress, request.at_once, request.tables_only
 
@@ -90,7 +94,7 @@ class Server:
         from fedmpi.compare.plan import plan_runs
         from fedmpi.compare.tuning import choose
 
-        drop_models(self.folds)
+        self.drop_models()
         choose(self.request, self.cells)
         for cell in self.cells:
             if cell.chosen is not None:
@@ -104,9 +108,19 @@ class Server:
         write_results(self.request, self.cells)
 
     def write_now_and_then(self) -> None:
-        if time.monotonic() - self.written > TABLES_EVERY:
+        """Write all files, in at most a twentieth of the time: all ranks wait meanwhile."""
+        began = time.monotonic()
+        if began > self.write_at:
             self.write()
-            self.written = time.monotonic()
+            ended = time.monotonic()
+            self.write_at = ended + max(TABLES_EVERY, 20 * (ended - began))
+
+    def drop_models(self) -> None:
+        """Remove the models of folds that are done: nobody uses them, and they take gigabytes."""
+        for plan in self.with_models:
+            if plan.finished:
+                (plan.folder / "model.pt").unlink(missing_ok=True)
+        self.with_models = [plan for plan in self.with_models if not plan.finished]
 
     def conclude(self) -> int:
         """Write all files and the last lines; return the number of runs that failed."""
@@ -225,13 +239,6 @@ def control(given: str | None, variants: list[Variant]) -> str:
     if given not in [v.text for v in variants]:
         raise UserError(f"--against {given}: must be one of --methods, {', '.join(federated)}.")
     return given
-
-
-def drop_models(folds: list[Plan]) -> None:
-    """Remove the models of folds that are done: nobody uses them, and they take gigabytes."""
-    for plan in folds:
-        if plan.finished:
-            (plan.folder / "model.pt").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

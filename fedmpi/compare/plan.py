@@ -54,7 +54,9 @@ class Cell:
     candidates: list[Choice] = field(default_factory=list)
     """Options to try, with a run for each fold; one candidate needs no folds."""
     chosen: dict[str, Any] | None = None
-    """The best candidate; None until tuning is done."""
+    """The best candidate; None until tuning is done, and if nothing can be chosen."""
+    failure: str | None = None
+    """Why nothing can be chosen."""
     entry: dict[str, Any] | None = None
     """What tuned.json says of the cell."""
     runs: dict[int, Plan] = field(default_factory=dict)
@@ -63,14 +65,6 @@ class Cell:
     @property
     def title(self) -> str:
         return f"{self.block.title} {self.variant.text}"
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing could be chosen; None if something was, or if folds are not run yet."""
-        folds = [plan for choice in self.candidates for plan in choice.plans]
-        whys = [plan.failure for plan in folds if plan.failure]
-        over = all(plan.finished or plan.failure for plan in folds)
-        return whys[0] if whys and over and self.chosen is None else None
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -139,8 +133,8 @@ def bases_of(a: argparse.Namespace, names: list[str]) -> dict[str, argparse.Name
             flag = option.replace("_", "-")
             raise UserError(f"--{flag} does nothing with these --datasets: leave it out.")
     bases = {}
-    for name, dataset in found.items():
-        base = bases[name] = copy.deepcopy(a)
+    for dataset in found.values():
+        base = bases[dataset.name] = copy.deepcopy(a)
         base.dataset = dataset.name
         for option in DATA_OPTIONS:
             if option not in dataset.uses:
@@ -182,7 +176,7 @@ def blocks_of(base: argparse.Namespace, settings: list[str]) -> list[Block]:
     """Blocks of a dataset; PSG is left out where it is the same as SSG."""
     if owned(base):
         if settings:
-            raise UserError(f"{base.dataset} says who holds which rows: leave --settings out.")
+            say(f"{base.dataset} says who holds which rows: it has no settings")
         return [Block(base.dataset, "")]
     blocks = [Block(base.dataset, setting) for setting in settings or SETTINGS]
     if any(block.setting == "PSG" for block in blocks) and len(groups_of(base)) < 3:

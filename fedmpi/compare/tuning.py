@@ -64,7 +64,7 @@ def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[
         )
     output, title = request.folder(cell.block.dataset) / TUNING / name, f"{cell.title}: "
     cell.candidates = [plan_folds(a, point, request.folds, output, title) for point in points]
-    known = known_rows(noted.get(cell.key), request.criterion)
+    known = known_rows(request, noted.get(cell.key))
     plans = [plan for c in cell.candidates if digest(c) not in known for plan in c.plans]
     for plan in plans:
         look_up(plan, request.force)
@@ -85,22 +85,19 @@ def choose(request: Request, cells: list[Cell]) -> None:
         if len(cell.candidates) == 1:
             cell.chosen = cell.candidates[0].options
             continue
-        known = known_rows(noted.get(cell.key), request.criterion)
+        known = known_rows(request, noted.get(cell.key))
         rows = [known.get(digest(c)) or tried(c, request.criterion) for c in cell.candidates]
+        if any(row["risk"] is None and "failed" not in row for row in rows):
+            continue  # folds are not run
         scored = [row for row in rows if row["risk"] is not None]
-        done = len(scored) == len(rows) or all(p.finished or p.failure for p in folds_of(cell))
-        if not scored or not done:
-            cell.chosen = None
+        if not scored:
+            cell.failure = rows[0]["failed"]
             continue
         best = min(scored, key=lambda row: row["risk"])
         cell.chosen = best["options"]
         cell.entry = entries[cell.key] = entry(request, cell, best, rows)
     if entries:
         write(request, noted | entries)
-
-
-def folds_of(cell: Cell) -> list[Plan]:
-    return [plan for choice in cell.candidates for plan in choice.plans]
 
 
 def tried(choice: Choice, criterion: str) -> dict[str, Any]:
@@ -132,11 +129,15 @@ def entry(request: Request, cell: Cell, best: dict, rows: list[dict]) -> dict[st
     }
 
 
-def known_rows(noted: dict | None, criterion: str) -> dict[str, dict]:
-    """Candidates of a cell whose folds are all `noted`, by the digest of their runs."""
-    if not noted or noted["criterion"] != criterion:
+def known_rows(request: Request, noted: dict | None) -> dict[str, dict]:
+    """Candidates of a cell whose folds are all `noted`, by the digest of their runs.
+
+    What failed is tried again, if anything is to be run.
+    """
+    if not noted or noted["criterion"] != request.criterion:
         return {}
-    return {row["runs"]: row for row in noted["tried"] if row["risk"] is not None}
+    rows = noted["tried"]
+    return {row["runs"]: row for row in rows if row["risk"] is not None or request.tables_only}
 
 
 def read(output: Path) -> dict[tuple, dict]:

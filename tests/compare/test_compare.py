@@ -299,7 +299,7 @@ def test_three_ranks_give_the_same_tables(whole, options, mpirun, tmp_path):
 
 def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
     given = [*options, "--methods", "fedminmax", "fedavg,lr=1e200", "--model", "mlp"]
-    given += ["--loss", "cross-entropy", "--settings", "ESG", "--no-tune"]
+    given += ["--loss", "cross-entropy", "--settings", "ESG", "--no-tune", "--rounds", 1]
     assert run(*given, "--output", tmp_path / "out") == 1
     told = capsys.readouterr().out
     assert "FAILED synthetic ESG fedavg,lr=1e200 s0" in told and "4 failed" in told
@@ -308,6 +308,29 @@ def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
     table = (tmp_path / "out/comparison.md").read_text()
     assert table.count("| failed |") == 2 and "Failed: fedavg,lr=1e200 on csv-people ESG" in table
     assert not (tmp_path / "out/tuned.json").exists()
+
+
+def test_a_candidate_that_fails_is_out_of_the_running(options, tmp_path, capsys, monkeypatch):
+    """Also in the next launch, for which the others are noted, and where all of them fail."""
+    monkeypatch.setattr("fedmpi.methods.option.STEPS", (1e200,))
+    monkeypatch.setattr("fedmpi.run.tuned.STEPS", (1e200,))
+    given = [*options, "--datasets", options[2], "--methods", "fedavg", "--local-epochs", 1]
+    given = [*given[:3], *given[5:], "--settings", "ESG", "--model", "mlp", "--output", tmp_path]
+    given += ["--loss", "cross-entropy"]
+    for _ in range(2):
+        assert run(*given) == 0
+        (cell,) = json.loads((tmp_path / "tuned.json").read_text())["cells"]
+        good, bad = cell["tried"]
+        assert cell["options"] == good["options"] != bad["options"] == {"lr": 1e200}
+        assert bad["risk"] is None and "finite" in bad["failed"]
+        shutil.rmtree(tmp_path / "csv-people/tuning")
+    assert "2, 1 failed" in (tmp_path / "choices.md").read_text()
+    capsys.readouterr()
+    del given[given.index("--local-epochs") : given.index("--local-epochs") + 2]
+    assert run(*given, "--methods", "fedavg,lr=1e200") == 1
+    told = capsys.readouterr().out
+    assert "NOT TUNED csv-people ESG fedavg,lr=1e200: " in told and "0 of 2 runs" in told
+    assert "| failed |" in (tmp_path / "comparison.md").read_text()
 
 
 @pytest.mark.parametrize(
