@@ -86,6 +86,11 @@ class Arrays:
     """Names of the clients, where the data say who holds which row."""
     train_client: np.ndarray | None = None
     """The number among `clients` of every row to train on."""
+    by: dict[str, np.ndarray] = field(default_factory=dict)
+    """Columns for --setting by:COLUMN: the value of every row to train on, inputs or not."""
+    by_values: dict[str, list[str] | int] = field(default_factory=dict)
+    train_by: np.ndarray | None = None
+    """What preparation makes of `by`, as store.Prepared has it."""
 
     @classmethod
     def split(

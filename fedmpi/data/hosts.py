@@ -64,7 +64,9 @@ def prepare_here(config: DataConfig, quiet: bool = False) -> Prepared:
 def digest(folder: Path) -> str:
     """Return a hash of all that decides a run: names, and the hashes of the arrays."""
     manifest = read_manifest(folder)
-    names = {key: manifest.get(key) for key in ("groups", "classes", "clients", "scale")}
+    names = {
+        key: manifest.get(key) for key in ("groups", "classes", "clients", "by_values", "scale")
+    }
     arrays = {name: described["sha256"] for name, described in manifest["arrays"].items()}
     return hashlib.sha256(json.dumps([names, arrays], sort_keys=True).encode()).hexdigest()
 

@@ -32,6 +32,8 @@ class DataOptions:
     merge_small: int = 0
     missing: tuple[str, ...] = ()
     bins: int | None = None
+    by: str | None = None
+    """Column of --setting by:COLUMN, which a dataset may keep for it."""
 
     @property
     def target_column(self) -> str:
@@ -88,7 +90,8 @@ class DataConfig(Protocol):
     def progress(self) -> str: ...
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(DataOptions))
+NAMES = tuple(field.name for field in dataclasses.fields(DataOptions) if field.name != "by")
+"""Names of the options that have a flag of their own; `by` is a part of --setting."""
 
 
 def add_data_options(parser: argparse._ActionsContainer) -> None:
@@ -148,7 +151,7 @@ def add_data_options(parser: argparse._ActionsContainer) -> None:
 
 def options_from(args: object) -> DataOptions:
     """Return the options that `args` has as attributes, with defaults for those that are None."""
-    given = {name: getattr(args, name) for name in NAMES}
+    given = {name: getattr(args, name) for name in NAMES} | {"by": getattr(args, "by", None)}
     return DataOptions(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -18,7 +18,16 @@ import fedmpi
 from fedmpi.data.dataset import Arrays, Dataset, Encoded
 from fedmpi.data.download import sha256_of
 from fedmpi.data.options import DataOptions
-from fedmpi.data.store import FORMAT, SPLITS, Prepared, damaged, is_stale, names_of, read_manifest
+from fedmpi.data.store import (
+    FORMAT,
+    MOST_CLIENTS,
+    SPLITS,
+    Prepared,
+    damaged,
+    is_stale,
+    names_of,
+    read_manifest,
+)
 from fedmpi.errors import UserError
 
 try:
@@ -74,6 +83,7 @@ def tidy(dataset: Dataset, arrays: Arrays) -> None:
         setattr(arrays, f"{split}_group", codes(group, len(arrays.groups)))
     if arrays.train_client is not None:
         arrays.train_client = codes(arrays.train_client, len(arrays.clients))
+    code_columns(dataset, arrays)
     counts = count_rows(arrays)
     for name in arrays.groups:
         if not counts["train"][name]:
@@ -88,6 +98,32 @@ def codes(values: np.ndarray, size: int) -> np.ndarray:
     if values.min() < 0 or values.max() >= size:
         raise ValueError(f"codes {values.min()} … {values.max()} outside 0 … {size - 1}")
     return values.astype(np.min_scalar_type(size - 1))
+
+
+def code_columns(dataset: Dataset, arrays: Arrays) -> None:
+    """Turn the columns for --setting by:COLUMN into codes; of many values, keep their number."""
+    coded = []
+    for name, values in arrays.by.items():
+        if len(values) != len(arrays.train_y):
+            raise ValueError(f"{dataset.name}: by[{name!r}] has {len(values)} rows")
+        found, numbers = distinct(values)
+        arrays.by_values[name] = len(found)
+        if len(found) <= MOST_CLIENTS:
+            arrays.by_values[name] = found
+            coded.append(codes(numbers, len(found)))
+    if coded:
+        arrays.train_by = np.column_stack(coded)
+
+
+def distinct(values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The different values, in order and as text; and for each of `values` its place among them."""
+    if values.dtype != object:
+        found, numbers = np.unique(values, return_inverse=True)
+        return [str(value) for value in found.tolist()], numbers
+    # numpy would make room for the longest text in every row.
+    texts = list(map(str, values))
+    place = {text: i for i, text in enumerate(sorted(set(texts)))}
+    return list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
 
 
 def count_rows(arrays: Arrays) -> dict[str, dict[str, int]]:
@@ -130,6 +166,7 @@ def store(
         "encoding": arrays.encoding,
         "columns": arrays.columns,
         "clients": arrays.clients,
+        "by_values": arrays.by_values,
         "counts": count_rows(arrays),
         "notes": arrays.notes,
         "sources": arrays.sources,

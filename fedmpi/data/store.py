@@ -6,7 +6,7 @@ prepare.py writes them. Every rank imports this module, so it needs nothing heav
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,14 @@ from fedmpi.errors import UserError
 if TYPE_CHECKING:
     from fedmpi.data.dataset import Arrays
 
-FORMAT = 1
+FORMAT = 2
 """Version of the format. Raise it when what is stored, or how a dataset is read, changes: older
 folders are rebuilt."""
 
 WINDOW_BYTES = 1 << 22
+
+MOST_CLIENTS = 1000
+"""Most values of a column that can be clients; a column with more is rather numbers, or names."""
 
 SPLITS = ("train", "test")
 ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in ("x", "y", "group"))
@@ -50,6 +53,9 @@ class Prepared:
     """What was made of each column of a table: see encoding.describe."""
     clients: tuple[str, ...] = ()
     """Names of the clients, where the data say who holds which row: "train_client" does, then."""
+    by_values: dict[str, list[str] | int] = field(default_factory=dict)
+    """Columns for --setting by:COLUMN: the names of a column's values, or how many there are where
+    they are too many. "train_by" has a column of codes for each column with names, in order."""
 
     @classmethod
     def open(cls, folder: Path) -> Prepared:
@@ -66,6 +72,7 @@ class Prepared:
                 encoding=manifest.get("encoding"),
                 columns=tuple(manifest.get("columns", ())),
                 clients=tuple(manifest.get("clients", ())),
+                by_values=dict(manifest["by_values"]),
                 **{
                     name: tuple(manifest[name])
                     for name in ("groups", "classes", "features", "notes", "sources")
@@ -108,7 +115,8 @@ class Prepared:
 
 def names_of(dataset: Arrays | Prepared) -> tuple[str, ...]:
     """The arrays that a dataset has."""
-    return (*ARRAYS, "train_client") if dataset.clients else ARRAYS
+    split_by = any(isinstance(values, list) for values in dataset.by_values.values())
+    return (*ARRAYS, *["train_client"] * bool(dataset.clients), *["train_by"] * split_by)
 
 
 def is_stale(folder: Path) -> bool:

@@ -126,7 +126,10 @@ def test_the_folder_has_the_rights_of_any_new_folder(tmp_path):
         (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json"),
-        (lambda folder: (folder / "manifest.json").write_text('{"format": 1}'), "dataset"),
+        (
+            lambda folder: (folder / "manifest.json").write_text(f'{{"format": {FORMAT}}}'),
+            "dataset",
+        ),
     ],
 )
 def test_damage_is_refused_with_the_folder_to_delete(tmp_path, damage, message):
@@ -135,6 +138,19 @@ def test_damage_is_refused_with_the_folder_to_delete(tmp_path, damage, message):
     with pytest.raises(UserError, match=message) as error:
         prepare(Tiny(), tmp_path, OPTIONS)
     assert str(folder) in str(error.value) and "Delete" in str(error.value)
+
+
+def test_columns_to_split_by_are_kept_as_codes(tmp_path):
+    words = np.array(["up", "down", "up"], dtype=object)
+    by = {"way": words, "floor": np.array([10, 2, 10]), "id": np.arange(3) / 7}
+    tiny = prepare(Tiny(by=by), tmp_path, OPTIONS)
+    assert tiny.by_values["way"] == ["down", "up"] and tiny.by_values["floor"] == ["2", "10"]
+    assert tiny.array("train_by").tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 2]]
+    assert tiny.array("train_by").dtype == np.uint8
+    assert verify(tiny.folder).by_values == tiny.by_values
+    assert prepare(Tiny(), tmp_path / "without", OPTIONS).by_values == {}
+    with pytest.raises(ValueError, match="has 2 rows"):
+        prepare(Tiny(by={"way": words[:2]}), tmp_path / "short", OPTIONS)
 
 
 def test_verify_sees_one_changed_byte(tmp_path):

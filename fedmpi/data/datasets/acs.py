@@ -133,6 +133,7 @@ class Acs(Dataset):
             encoding=encoding.to_json(),
             notes=notes,
             sources=sources,
+            by=people[~in_test].columns(),
         )
 
     def labels(self, groups: tuple[str, ...]) -> "LabelEncoding":

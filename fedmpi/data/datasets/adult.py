@@ -93,4 +93,5 @@ class Adult(Dataset):
             encoding=encoding.to_json(),
             notes=notes,
             sources=sources,
+            by={name: train[name].to_numpy(dtype=object) for name in COLUMNS},
         )

@@ -85,15 +85,23 @@ class People:
     features: tuple[str, ...]
     codes: np.ndarray
     employed: np.ndarray
+    state: np.ndarray
+    """uint8, the place of each person's state in STATES."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, rows: np.ndarray) -> "People":
-        return People(self.features, self.codes[rows], self.employed[rows])
+        return People(self.features, self.codes[rows], self.employed[rows], self.state[rows])
 
     def column(self, feature: str) -> np.ndarray:
         return self.codes[:, self.features.index(feature)]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """All columns by name; the state, by its letters, has the Census' name and a plain one."""
+        state = np.array(list(STATES))[self.state]
+        features = {feature: self.column(feature) for feature in self.features}
+        return features | {"ST": state, "state": state}
 
 
 def chosen_states(given: Sequence[str]) -> tuple[str, ...]:
@@ -124,6 +132,7 @@ def read_people(
     features = tuple(ACSEmployment.features)
     codes: list[np.ndarray] = []
     employed: list[np.ndarray] = []
+    of_state: list[np.ndarray] = []
     sources: list[dict] = []
     files = get_files(dataset, states, data_dir, progress)
     for state in tqdm(states, "reading", unit="state", delay=2, disable=not progress):
@@ -137,7 +146,9 @@ def read_people(
         for x, y in batches:
             codes.append(as_codes(x, features, paths[0]))
             employed.append(y.astype(np.uint8))
-    return People(features, np.concatenate(codes), np.concatenate(employed)), sources
+            of_state.append(np.full(len(y), list(STATES).index(state), dtype=np.uint8))
+    whole = (np.concatenate(parts) for parts in (codes, employed, of_state))
+    return People(features, *whole), sources
 
 
 def as_codes(x: np.ndarray, features: tuple[str, ...], path: Path) -> np.ndarray:

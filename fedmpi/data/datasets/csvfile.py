@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_TEST = "0.2"
 FIRST_LINE = " Is its first line the names of its columns?"
 """Asked of a file that has no such column; a DataFrame has no first line."""
+BLANK = "(blank)"
+"""Client of the rows that have nothing in the column of --setting by:COLUMN."""
 READING = 4
 """Version of the reading, which is a part of the key. Raise it when the same file would be read to
 other rows or inputs."""
@@ -45,6 +47,7 @@ class CsvFile(Dataset):
         "merge_small",
         "missing",
         "bins",
+        "by",
     )
 
     def __init__(self, file: str):
@@ -53,6 +56,8 @@ class CsvFile(Dataset):
 
     def used(self, options: DataOptions) -> dict:
         used = super().used(options) | {"test": options.test or DEFAULT_TEST}
+        if options.by is None:
+            used.pop("by", None)  # as in the keys of before
         if held_out_share(used["test"]) is None:
             del used["seed"]  # which only chooses the rows held out
         return used
@@ -105,6 +110,7 @@ class CsvFile(Dataset):
         share = held_out_share(options.test or DEFAULT_TEST)
         agreed = assemble(InOneProcess(owners), options, share, self.name)
         train_rows = [np.count_nonzero(~owner.tested) for owner in owners]
+        by = {options.by: column_of(owners, options.by)} if options.by else {}
         return Arrays.split(
             np.concatenate([owner.x for owner in owners]),
             np.concatenate([owner.y for owner in owners]),
@@ -119,7 +125,14 @@ class CsvFile(Dataset):
             sources=sources,
             clients=tuple(owner.name for owner in owners) if options.client else (),
             train_client=np.repeat(np.arange(len(owners)), train_rows) if options.client else None,
+            by=by,
         )
+
+
+def column_of(owners: "list[Owner]", name: str) -> np.ndarray:
+    """The cells of a column in all rows to train on; blanks are a value of their own."""
+    cells = [owner.training_rows[name].fillna(BLANK) for owner in owners]
+    return np.concatenate([some.to_numpy(dtype=object) for some in cells])
 
 
 def columns_aside(options: DataOptions) -> list[dict]:
@@ -159,7 +172,7 @@ class CsvFolder(CsvFile):
     """A file for each owner, which only the owner's rank reads: see fedmpi/data/owners.py."""
 
     summary = "your own tables, one file for each owner of rows"
-    uses = tuple(name for name in CsvFile.uses if name not in ("client", "bins"))
+    uses = tuple(name for name in CsvFile.uses if name not in ("client", "bins", "by"))
 
     def __init__(self, folder: str):
         self.path = path_of(folder)
@@ -237,10 +250,10 @@ class Tables:
 
 def read_tables(path: Path, options: DataOptions, notes: list[Line], sources: list[dict]) -> Tables:
     """The cells as text, with the columns that the user names but without those to leave out."""
-    labels = [name for name in (*options.label_columns, options.client) if name]
+    kept = [name for name in (*options.label_columns, options.client, options.by) if name]
     tables = Tables(path, read_table(path, options, notes, sources))
-    require([*labels, *options.drop], tables.train, path)
-    drop = [name for name in options.drop if name not in labels]
+    require([*kept, *options.drop], tables.train, path)
+    drop = [name for name in options.drop if name not in kept]
     tables.train = tables.train.drop(columns=drop)
     test = options.test or DEFAULT_TEST
     if held_out_share(test) is None:
@@ -264,6 +277,8 @@ def usable_rows(
     other = tables.test
     if options.client and options.client not in other.columns:
         other[options.client] = "-"  # whose test rows these are makes no difference
+    if options.by in options.drop and options.by not in other.columns:
+        other[options.by] = "-"
     require(frame.columns, other, test_path)
     if extra := [name for name in other.columns if name not in frame.columns]:
         text = f"{len(extra)} columns only in {test_path.name} ignored"

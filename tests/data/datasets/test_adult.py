@@ -49,6 +49,17 @@ def test_rows_groups_and_targets(adult, raw):
         np.testing.assert_array_equal(adult.array(f"{split}_y"), over)
 
 
+def test_columns_to_split_by_are_those_of_the_file(adult, raw):
+    """Also those that are no inputs; a column of thousands of numbers is counted."""
+    kept = [name for name, values in adult.by_values.items() if isinstance(values, list)]
+    assert adult.by_values["fnlwgt"] == len({row["fnlwgt"] for row in raw["train"]}) > 1000
+    assert set(kept) == set(COLUMNS) - {"fnlwgt"}
+    codes = adult.array("train_by")
+    for j, name in enumerate(kept):
+        values = adult.by_values[name]
+        assert [values[code] for code in codes[:, j]] == [row[name] for row in raw["train"]]
+
+
 def test_twelve_features_make_91_inputs(adult):
     columns = {name.partition("=")[0] for name in adult.features}
     assert columns == set(COLUMNS) - {"fnlwgt", "education", "income"}
