@@ -101,13 +101,14 @@ def parser(method: str = "") -> argparse.ArgumentParser:
 
 def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
     """Request of the user and points of the grid, each checked, and looked up on the disk."""
+    from fedmpi.data.settings import canonical, in_a_path
     from fedmpi.federation.grid import look
     from fedmpi.run.arguments import method_in, short_name
 
     a = parser(method_in(sys.argv[1:])).parse_args(sys.argv[1:])
     a.fold = a.tuned = a.limit_test = None
     a.resume, a.on_client_failure = False, "end"
-    a.setting = (a.setting or "ESG").upper()
+    a.setting = canonical(a.setting or "ESG")
     a.clients = a.clients or DEFAULT_CLIENTS
     given = {name: vars(a).pop(name) for name in ("criterion", "folds", "grid", "at_once")}
     if given["criterion"] not in CRITERIA:
@@ -119,7 +120,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Choice]]:
         at_once = max(1, world.size // (a.clients + 1))
     if at_once < 1:
         raise UserError(f"--at-once {at_once}: must be at least 1.")
-    name = f"{short_name(a.dataset)}-{a.setting}-{a.method.rpartition(':')[2]}-s{a.seed}"
+    name = f"{short_name(a.dataset)}-{in_a_path(a.setting)}-{a.method.rpartition(':')[2]}-s{a.seed}"
     output = Path(a.output or f"tuning/{name}")
     grid = read_grid(a, given["grid"])
     request = Request(a, given["criterion"], given["folds"], grid, at_once, output)

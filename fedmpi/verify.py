@@ -64,7 +64,8 @@ def run_to_repeat(world: Ranks, folder: str) -> tuple[Config, dict]:
         for name, value in saved.items()
         if name in names
     }
-    if missing := names - fields.keys():
+    needed = {f.name for f in dataclasses.fields(Config) if f.default is dataclasses.MISSING}
+    if missing := needed - {"options"} - fields.keys():
         raise UserError(f"{a.run} is of another version of fedmpi: it has no {min(missing)}.")
     options = {
         option.name: saved[option.name] for option in methods.find(saved["method"]).all_options()

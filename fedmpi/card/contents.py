@@ -13,21 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmpi import data as datasets
-from fedmpi.data.partition import OWNED
+from fedmpi.data.settings import in_words
 from fedmpi.intervals import FEW
 from fedmpi.reproduce.statistics import dataset_title, method_title, number, option_facts, run_of
 from fedmpi.run.config import IDENTITY
 from fedmpi.run.display import extreme
 from fedmpi.run.record import Record
 from fedmpi.scoring.fairness import DIFFERENCES, RATES
-
-SETTING = {
-    "ESG": "every client has the same share of every group",
-    "PSG": "each half of the clients has one half of the groups",
-    "SSG": "every client has one group",
-    OWNED: "the data say who holds which row",
-}
-"""Settings in words."""
 
 
 @dataclass
@@ -224,7 +216,7 @@ def _training(record: Record) -> Part:
     setting = run_of(config).setting
     facts: list[tuple[str, Any]] = [
         ("method", method_title(result["method"])),
-        ("setting", f"{setting}: {SETTING.get(setting, '')}" if setting else None),
+        ("setting", f"{setting}: {in_words(setting)}" if setting else None),
         ("rounds", result.get("rounds")),
         ("step size", config.get("lr")),
         *option_facts(config),

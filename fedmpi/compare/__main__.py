@@ -187,8 +187,9 @@ OF_THE_COMPARISON = (
 
 def read_request(a: argparse.Namespace) -> Request:
     """The checked request of a parsed command line."""
-    from fedmpi.compare.plan import Request, bases_of, named_setting
+    from fedmpi.compare.plan import Request, bases_of
     from fedmpi.compare.variants import read_variant, unique
+    from fedmpi.data.settings import canonical
     from fedmpi.methods import FILES
     from fedmpi.reproduce.statistics import method_order
     from fedmpi.run.arguments import DEFAULT_CLIENTS
@@ -214,7 +215,7 @@ def read_request(a: argparse.Namespace) -> Request:
         bases=bases_of(a, unique(given.datasets)),
         variants=variants,
         named=bool(given.methods),
-        settings=unique([named_setting(name) for name in given.settings or ()]),
+        settings=unique([canonical(name) for name in given.settings or ()]),
         seeds=seeds,
         clients=DEFAULT_CLIENTS if a.clients is None else a.clients,
         local_rounds=given.local_rounds,

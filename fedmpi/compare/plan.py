@@ -117,11 +117,6 @@ class Request:
         )
 
 
-def named_setting(given: str) -> str:
-    """The name of a setting, however it is written."""
-    return given.upper() if given.upper() in SETTINGS else given
-
-
 def bases_of(a: argparse.Namespace, names: list[str]) -> dict[str, argparse.Namespace]:
     """Options for each dataset: an option of the data goes to the datasets that it is for."""
     found = {name: datasets.find(name) for name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fedmpi import data as datasets
 from fedmpi import methods
 from fedmpi.data.options import options_from
 from fedmpi.data.prepare import prepare
+from fedmpi.data.settings import in_a_path
 from fedmpi.errors import UserError
 from fedmpi.methods.method import Method
 from fedmpi.run.arguments import DEFAULT_CLIENTS, short_name
@@ -88,14 +88,9 @@ def run_options(
 def run_name(a: argparse.Namespace, variant: Variant) -> str:
     """Name of the folder of a run of these options."""
     single = variant.method.single_client
-    where = "" if single or not a.setting else f"-{file_name(a.setting)}"
+    where = "" if single or not a.setting else f"-{in_a_path(a.setting)}"
     many = f"-k{a.clients}" if a.clients not in (DEFAULT_CLIENTS, None) and not single else ""
     return f"{short_name(a.dataset)}{where}-{variant.label}-s{a.seed}{many}"
-
-
-def file_name(text: str) -> str:
-    """`text` as a part of a file's name that every file system allows."""
-    return re.sub(r"[^\w.=-]+", "-", text).strip("-.") or "unnamed"
 
 
 def groups_of(base: argparse.Namespace) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Who holds which rows: the settings ESG, PSG and SSG of the paper."""
+"""Who holds which rows: the settings ESG, PSG and SSG of the paper. settings.py has the others."""
 
 import hashlib
 import math
@@ -174,6 +174,20 @@ def partition(
     return Partition(setting, groups, client_of_row, counts)
 
 
+def from_clients(
+    setting: str,
+    client_of_row: np.ndarray,
+    clients: int,
+    group_of_row: np.ndarray,
+    groups: tuple[str, ...],
+    names: tuple[str, ...] = (),
+) -> Partition:
+    """Return the partition in which each row is of the client that is given for it."""
+    counts = np.zeros((len(groups), clients), dtype=np.int64)
+    np.add.at(counts, (group_of_row, client_of_row), 1)
+    return Partition(setting, groups, client_of_row.astype(np.int32), counts, names)
+
+
 def single_client(group_of_row: np.ndarray, groups: tuple[str, ...]) -> Partition:
     """Return the partition of one client that holds everything, as `centralized` has it."""
     counts = np.bincount(group_of_row, minlength=len(groups)).reshape(-1, 1)
@@ -300,19 +314,19 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
-    """Return whole numbers of sum `total` in proportion to `shares`, at least one each.
+def largest_remainder(shares: np.ndarray, total: int, least: int = 1) -> np.ndarray:
+    """Return whole numbers of sum `total` in proportion to `shares`, at least `least` (0, 1) each.
 
-    Shares of less than one are raised to one, and the others share what is left.
+    Shares of less than that are raised to it, and the others share what is left.
     """
-    counts = np.ones(len(shares), dtype=np.int64)
-    if total == len(shares):
+    counts = np.full(len(shares), least, dtype=np.int64)
+    if total == least * len(shares):
         return counts
     free = np.ones(len(shares), dtype=bool)
     while True:
-        left = total - np.count_nonzero(~free)
+        left = total - least * np.count_nonzero(~free)
         quotas = shares * left / shares[free].sum()
-        small = free & (quotas < 1)
+        small = free & (quotas < least)
         if not small.any():
             break
         free &= ~small

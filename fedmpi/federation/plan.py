@@ -18,10 +18,18 @@ from fedmpi import data as datasets
 from fedmpi import models
 from fedmpi.data.dataset import Dataset
 from fedmpi.data.owners import OwnedRows
-from fedmpi.data.partition import Partition, as_owned, partition, single_client
+from fedmpi.data.partition import (
+    SETTINGS,
+    Partition,
+    as_owned,
+    from_clients,
+    partition,
+    single_client,
+)
+from fedmpi.data.settings import draw
 from fedmpi.data.splits import VALIDATE, choose_rows, hold_out, split_fold
-from fedmpi.data.store import Prepared
-from fedmpi.errors import UserError
+from fedmpi.data.store import MOST_CLIENTS, Prepared
+from fedmpi.errors import UserError, unknown_name
 from fedmpi.federation import metrics
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
 from fedmpi.federation.batches import batch_shares, places_among
@@ -115,6 +123,17 @@ def allocate(
         np.add.at(counts, (group_of_row, client_of_row), 1)
         # The prepared rows are in the order of their clients, and so are some of them.
         shards = as_owned(counts, groups, prepared.clients)
+    elif c.by:
+        shards = by_column(prepared, train_rows, c, client_ranks)
+    elif c.setting not in SETTINGS:
+        class_of_row = prepared.array("train_y")[train_rows]
+        client_of_row, moved = draw(c.setting, group_of_row, class_of_row, c.clients, c.seed)
+        shards = from_clients(c.setting, client_of_row, c.clients, group_of_row, groups)
+        if moved:
+            notes.append(
+                f"{c.setting}: {moved} of {c.clients} clients drew no rows, and got one each, of "
+                "the largest client's"
+            )
     else:
         shards = partition(
             group_of_row,
@@ -141,6 +160,64 @@ def allocate(
     ]
     runs = [([len(tested)], [len(validated)]) for _, tested, validated in rows]
     return Allocation(shards, assignment, rows, runs, notes)
+
+
+def by_column(prepared: Prepared, rows: np.ndarray, config: Config, client_ranks: int) -> Partition:
+    """Split `rows` by a column: a client is a value, or if --clients are fewer, several values.
+
+    The largest value that is left goes to the client with the fewest rows so far.
+    """
+    values, codes = codes_of(prepared, config)
+    codes = codes[rows]
+    sizes = np.bincount(codes, minlength=len(values))
+    found = np.flatnonzero(sizes)  # --limit-train and --fold may leave values without rows
+    clients = config.clients or len(found)
+    if len(found) < clients:
+        raise UserError(
+            f"--clients {clients}: in {config.setting} a client is a value or more, and there are "
+            f"{len(found)} values: use --clients {len(found)} or fewer, or leave it out."
+        )
+    if clients < client_ranks:
+        raise UserError(
+            f"--setting {config.setting}: {client_ranks} client ranks, but the column has "
+            f"{clients} value(s), and a client is a value: use mpirun -n {clients + 1} or fewer."
+        )
+    merged = [found[mine] for mine in assign_clients(sizes[found], clients)]
+    client_of_value = np.zeros(len(values), dtype=np.int32)
+    for k, mine in enumerate(merged):
+        client_of_value[mine] = k
+    largest_first = [mine[np.argsort(-sizes[mine], kind="stable")].tolist() for mine in merged]
+    names = tuple(client_name([values[v] for v in mine]) for mine in largest_first)
+    group = prepared.array("train_group")[rows]
+    held_by = client_of_value[codes]
+    return from_clients(config.setting, held_by, clients, group, prepared.groups, names)
+
+
+def codes_of(prepared: Prepared, config: Config) -> tuple[list[str], np.ndarray]:
+    """The values of the column of --setting by:COLUMN, and which of them each training row has."""
+    column = config.by
+    assert column
+    values = prepared.by_values.get(column)
+    if values is None:
+        if not prepared.by_values:
+            raise UserError(
+                f"--setting {config.setting}: {config.dataset} has no columns to split by: use "
+                "another setting, as dirichlet:0.3."
+            )
+        raise unknown_name("column in --setting by:COLUMN,", column, prepared.by_values)
+    if isinstance(values, int):
+        raise UserError(
+            f"--setting {config.setting}: the column has {values:,} values among the training "
+            f"rows, and at most {MOST_CLIENTS:,} can be clients: give a column of categories."
+        )
+    kept = [name for name, known in prepared.by_values.items() if isinstance(known, list)]
+    return values, np.asarray(prepared.array("train_by")[:, kept.index(column)])
+
+
+def client_name(values: list[str]) -> str:
+    """Name of a client that holds these values of a column, of which at most three are named."""
+    more = [f"{len(values) - 3} more"] if len(values) > 3 else []
+    return " + ".join([*values[:3], *more])
 
 
 def validation_of(
@@ -217,9 +294,9 @@ class Plan:
         """Check the options against the data, and allocate rows to every client rank.
 
         With the `speeds` of the client ranks, slower ranks get fewer rows. Return the options that
-        are known now: the weight decay, and the number of rows of a micro-batch, which is that of
-        the resumed run, unless the user gives another, because a host with another cache must not
-        change the bits of a run.
+        are known now: the weight decay, the number of clients of --setting by:COLUMN, and the
+        number of rows of a micro-batch, which is that of the resumed run, unless the user gives
+        another, because a host with another cache must not change the bits of a run.
         """
         c, groups = self.config, prepared.groups
         self.prepared = prepared
@@ -267,7 +344,10 @@ class Plan:
         self.folder.claim(c, c.identity())
         auto = c.options.get("weight_decay") == AUTO
         decay = decay_for(self.whole.total) if auto else None
-        return {"micro_batch": micro_batch, "auto_decay": decay}
+        known: dict[str, float | None] = {"micro_batch": micro_batch, "auto_decay": decay}
+        if c.clients is None:
+            known |= {"clients": self.whole.clients, "counted": True}
+        return known
 
     def _leave_out_small_groups(self, prepared: Prepared | OwnedRows) -> None:
         """Leave groups with fewer than --min-count rows out, so that no sum tells of few rows.

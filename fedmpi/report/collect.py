@@ -25,7 +25,8 @@ import numpy as np
 
 import fedmpi
 from fedmpi.card.baseline import find_baseline
-from fedmpi.card.contents import SETTING, card_of, data_facts
+from fedmpi.card.contents import card_of, data_facts
+from fedmpi.data.settings import in_words
 from fedmpi.errors import UserError
 from fedmpi.report.hypothesis import GRID, learned, optima
 from fedmpi.reproduce.claims import QUICK
@@ -201,7 +202,7 @@ def _data(records: list[Record]) -> list[list[str]]:
             least, most = min(counts), max(counts)  # type: ignore[type-var]
             rows.append((title, f"{least:,}" if least == most else f"{least:,} to {most:,}"))
     settings = sorted({run_of(record.config).setting for record in records}, key=setting_order)
-    rows += [(setting, SETTING.get(setting)) for setting in settings]
+    rows += [(setting, in_words(setting)) for setting in settings]
     return [[name, str(value)] for name, value in rows if value]
 
 

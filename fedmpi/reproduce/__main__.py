@@ -122,7 +122,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="METHOD",
         help=f"of {', '.join(FILES)}; with options of its own as in qfedavg,q=5 (the paper's)",
     )
-    g.add_argument("--settings", nargs="+", metavar="SETTING", help="of ESG, SSG, PSG (all)")
+    g.add_argument(
+        "--settings",
+        nargs="+",
+        metavar="SETTING",
+        help="of ESG, SSG, PSG (all), dirichlet:.3 or another",
+    )
     g.add_argument("--seeds", nargs="+", type=int, help="(0 1 2)")
     g.add_argument(
         "--clients",
@@ -151,6 +156,7 @@ OF_THE_GRID = (
 def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     """The request and its runs; each run is checked, and looked for on the disk."""
     from fedmpi.compare.variants import unique
+    from fedmpi.data.settings import canonical
     from fedmpi.federation.grid import look
     from fedmpi.run.arguments import short_name
 
@@ -162,7 +168,7 @@ def read_command_line(world: Ranks) -> tuple[Request, list[Plan]]:
     request = Request(
         options=a,
         methods=unique(grid["methods"] or methods_of(a.dataset)),
-        settings=unique([name.upper() for name in grid["settings"] or settings_of(a)]),
+        settings=unique([canonical(name) for name in grid["settings"] or settings_of(a)]),
         seeds=unique(grid["seeds"] or ([0] if quick else [0, 1, 2])),
         clients=unique(grid["clients"]),
         output=Path(grid["output"]) / (short_name(a.dataset) + ("-quick" if quick else "")),

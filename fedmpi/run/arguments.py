@@ -17,6 +17,8 @@ from fedmpi.data.datasets.census import STATES, chosen_states
 from fedmpi.data.options import NAMES as DATA_NAMES
 from fedmpi.data.options import DataOptions, add_data_options, names_of_list
 from fedmpi.data.partition import OWNED, SETTINGS
+from fedmpi.data.settings import NAMES as SETTING_NAMES
+from fedmpi.data.settings import canonical, column_of, in_a_path
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods import optimizer
@@ -40,7 +42,12 @@ REPLICATES = 1000
 """Default of --bootstrap."""
 MOST_REPLICATES = 100_000
 LARGEST_SEED = 2**63 - 1
-FIELDS = {field.name for field in dataclasses.fields(Config)} - {"options", "data", "auto_decay"}
+FIELDS = {field.name for field in dataclasses.fields(Config)} - {
+    "options",
+    "data",
+    "auto_decay",
+    "counted",
+}
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 
 
@@ -74,7 +81,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     text = "a name of `fedmpi.data list`, csv:FILE, csv:DIR/ with a file of each owner, or "
     text += "package.module:Class"
     g.add_argument("--dataset", required=True, help=text)
-    g.add_argument("--setting", help="who holds which group: ESG, PSG, SSG (ESG)")
+    text = f"who holds which rows: {', '.join(SETTING_NAMES)} (ESG)"
+    g.add_argument("--setting", help=text)
     g.add_argument(
         "--method",
         default="fedminmax",
@@ -264,15 +272,16 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         raise UserError(f"--balance speed: the rows of {a.dataset} stay with their owners' ranks.")
     if method.single_client:
         a.clients = 1
-    elif a.clients is None and a.setting != OWNED:
+    elif a.clients is None and a.setting != OWNED and not column_of(a.setting):
         a.clients = DEFAULT_CLIENTS if one_process else client_ranks
-    if not method.single_client and a.setting != OWNED and a.clients < client_ranks:
+    few = a.clients is not None and a.clients < client_ranks
+    if few and not method.single_client and a.setting != OWNED:
         raise UserError(
             f"{client_ranks} client ranks but only {a.clients} clients: a rank would have nothing "
             f"to do. Use mpirun -n {a.clients + 1}, or --clients {client_ranks} or more."
         )
     if a.output is None:
-        setting = "" if method.single_client else f"-{a.setting}"
+        setting = "" if method.single_client else f"-{in_a_path(a.setting)}"
         fold = f"-fold{a.fold.replace('/', 'of')}" if a.fold else ""
         name = f"{short_name(a.dataset)}{setting}-{a.method.rpartition(':')[2]}-s{a.seed}{fold}"
         a.output = f"runs/{name}"
@@ -288,8 +297,11 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
 def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> None:
     """Decide who holds which rows: by a setting, or as the data say."""
     if not dataset.owned(DataOptions(client=a.client)):
-        a.setting = (a.setting or "ESG").upper()
-        a.skew = 50.0 if a.skew is None else a.skew
+        a.setting = canonical(a.setting or "ESG")
+        if a.setting in SETTINGS:
+            a.skew = 50.0 if a.skew is None else a.skew
+        elif a.skew is not None:
+            raise UserError(f"--skew is of PSG and SSG, and does nothing with {a.setting}.")
         return
     if method.single_client and not a.client:
         raise UserError(
@@ -374,7 +386,6 @@ def _check_uses(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -
 def _check_names(a: argparse.Namespace) -> None:
     """Refuse names that do not exist, each with the nearest name that does."""
     allowed = {
-        "setting": (*SETTINGS, OWNED) if a.setting == OWNED else SETTINGS,
         "loss": LOSSES,
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),

@@ -90,6 +90,8 @@ class Config:
     """The weight decay where the solver's default is `auto`: it takes the number of rows."""
     data: str | None = None
     """Fingerprint of owners' files; for all other data the dataset's key serves."""
+    counted: bool = False
+    """Whether the number of clients was counted in the data: --setting by:COLUMN alone."""
 
     def __getattr__(self, name: str) -> Any:
         """Return an option of the method; local training is None for methods that do without."""
@@ -103,6 +105,13 @@ class Config:
         """The weight decay as a number, once the rows are known."""
         given = self.options.get("weight_decay")
         return (self.auto_decay if given == "auto" else given) or 0.0
+
+    @property
+    def by(self) -> str | None:
+        """The column that --setting by:COLUMN splits the rows by."""
+        from fedmpi.data.settings import column_of
+
+        return column_of(self.setting)
 
     def saved(self) -> dict:
         """Return all settings by name, the method's options among them, as config.json has them."""
@@ -147,7 +156,7 @@ class Config:
             for name, value in self.saved().items()
             if name not in NOT_IDENTITY and value is not None
         }
-        if self.setting == OWNED:
+        if self.setting == OWNED or self.counted:
             settings.pop("clients", None)
         return settings | {"data": self.data_key}
 
@@ -156,6 +165,7 @@ NOT_IDENTITY = (
     "bootstrap",
     "log",
     "auto_decay",
+    "counted",
     "eval_every",
     "device",
     "micro_batch",

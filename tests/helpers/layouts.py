@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS
+from fedmpi.data.settings import in_a_path
 from fedmpi.federation.job import Job
 from fedmpi.methods.adversary import ADVERSARIES
 from fedmpi.mpi.ranks import Ranks
@@ -30,6 +31,7 @@ STEPS = {
 }
 """Options of the step of theta and of the adversary: of all rows, or of batches of 37."""
 LAST = list(STEPS)[-1]
+OTHERS = ("dirichlet:0.3", "dirichlet-classes:0.3", "quantity:0.5", "by:h")
 OF_THE_PAPER = ("fedminmax", "centralized", "localfedminmax", "afl", "fedavg", "qfedavg", "term")
 """Methods in all settings; the others in PSG alone, where clients lack groups but share some."""
 RUNS = [
@@ -37,20 +39,22 @@ RUNS = [
     for method in methods.FILES
     for setting in (SETTINGS if method in OF_THE_PAPER else ("PSG",))
 ]
+RUNS += [*(("fedminmax", setting, "") for setting in OTHERS), ("fedavg", OTHERS[0], "")]
 RUNS += [(method, "PSG", steps) for steps in STEPS for method in ("fedminmax", "centralized")]
 RUNS += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
 
 
 def name_of(method: str, setting: str, steps: str, size: int) -> str:
     """Name of the folder of a run on `size` ranks."""
-    return "-".join([method, setting, *([steps] if steps else []), str(size)])
+    return "-".join([method, in_a_path(setting), *([steps] if steps else []), str(size)])
 
 
 def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> list[str]:
     """Options of a small run with unequal shards, whose clients lack groups except in ESG."""
     local = ["--local-epochs", "2", "--batch-size", "10"]
     return [
-        *("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--skew", "2"),
+        *("--dataset", f"csv:{csv}", "--target", "y", "--group", "g", "--drop", "h"),
+        *(["--skew", "2"] if setting in SETTINGS else []),
         *("--method", method, "--setting", setting, "--clients", str(CLIENTS)),
         *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
         *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),

@@ -111,6 +111,30 @@ def test_the_inputs_are_the_codes_and_the_standardised_age(data_dir, definition)
     assert found == Counter((*row, int(label)) for row, label in zip(x.tolist(), y, strict=True))
 
 
+@pytest.mark.parametrize("name", ["state", "ST", "SCHL"])
+def test_a_client_is_a_state(data_dir, definition, train, name):
+    """On made files of two states: a person's codes tell which file the person is in."""
+    x, y, _ = definition
+    state_of = {
+        (*codes[1:], int(job)): i >= 1500
+        for i, (*codes, job) in enumerate(np.column_stack([x, y]).tolist())
+    }
+    run = train(
+        *("--dataset", "acs-employment", "--states", "RI,MA", "--setting", f"by:{name}"),
+        *("--model", "logistic", "--rounds", 1, "--data-dir", data_dir),
+    )
+    with np.load(run.folder / "partition.npz") as partition:
+        names, counts = partition["clients"].tolist(), partition["counts"]
+    columns, labels = decoded(prepare(EMPLOYMENT, data_dir, BOTH), "train")
+    if name == "SCHL":
+        expected = Counter(columns["SCHL"].astype(int).astype(str).tolist())
+    else:
+        del columns["AGEP"]  # which is standardised
+        people = np.column_stack([*columns.values(), labels]).astype(int).tolist()
+        expected = Counter(("MA", "RI")[state_of[tuple(person)]] for person in people)
+    assert dict(zip(names, counts.sum(axis=0).tolist(), strict=True)) == dict(expected)
+
+
 @pytest.mark.parametrize("dataset", [EMPLOYMENT, RACE], ids=["employment", "race"])
 def test_raw_rows_become_the_prepared_arrays(data_dir, dataset):
     """Of a Census file as pandas reads it: the same rows, though in another order."""
