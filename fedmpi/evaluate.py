@@ -10,7 +10,8 @@ only sums leave that rank:
 
     mpirun -n 4 python -m fedmpi.evaluate RUN csv:DIR/
 
-Intervals are of 95%: Wilson's of rates, the normal one of risks.
+Intervals are of 95%: Wilson's of rates, the normal one of risks. --metrics auc,odds adds figures of
+groups, as in training.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedmpi.data.options import names_of_list
 from fedmpi.errors import UserError
 from fedmpi.mpi.launcher import process_number
 from fedmpi.predict import add_model_options, check_output
 
 if TYPE_CHECKING:
+    from fedmpi.federation.metrics import Metric
     from fedmpi.mpi.ranks import Ranks
     from fedmpi.scoring.inputs import Tally
     from fedmpi.scoring.model import Model
@@ -43,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "rows", metavar="FILE", help="a .csv or .npz file, -, test, or csv:DIR/ of owners"
     )
     parser.add_argument("--output", default="-", metavar="FILE", help="the figures as JSON, too")
+    text = "auc, calibration, odds, opportunity, parity, or your own, as in training"
+    parser.add_argument("--metrics", type=names_of_list, default=(), metavar="NAMES", help=text)
     parser.add_argument("--force", action="store_true", help="replace the output file")
     return parser
 
@@ -72,6 +77,15 @@ def read_command_line(given: list[str]) -> argparse.Namespace:
     return args
 
 
+def wanted_metrics(args: argparse.Namespace, model: Model) -> list[Metric]:
+    """The metrics that the user names; UserError for what is none, or not for this model."""
+    from fedmpi.federation import metrics
+
+    found = metrics.find(args.metrics)
+    metrics.check(found, args.metrics, len(model.groups), len(model.classes))
+    return found
+
+
 def evaluate_here(args: argparse.Namespace) -> tuple[Model, Scores, Tally]:
     """Return the model, and the sums and counts of rows that this process reads."""
     from fedmpi.scoring.evaluation import add_scores
@@ -81,7 +95,8 @@ def evaluate_here(args: argparse.Namespace) -> tuple[Model, Scores, Tally]:
     from fedmpi.scoring.sources import open_source
 
     model, tally = Model.load(args.run, args.weights, args.model), Tally()
-    scores = Scores(len(model.groups), len(model.classes))
+    histograms = any(metric.histograms for metric in wanted_metrics(args, model))
+    scores = Scores(len(model.groups), len(model.classes), histograms)
     source = open_source(args.rows, model, Path(args.data_dir), tally, labelled=True)
     add_scores(model, source, scores, tally)
     return model, scores, tally
@@ -97,26 +112,40 @@ def over_ranks(ranks: Ranks, given: list[str]) -> int:
 
     torch.set_num_threads(ranks.threads)
     model = load_on_every_rank(ranks, args.run, args.weights, args.model)
-    scores, tally = evaluate_owned(ranks, model, path_of(args.rows.removeprefix("csv:")))
+    histograms = ranks.on_server(
+        lambda: any(metric.histograms for metric in wanted_metrics(args, model))
+    )
+    folder = path_of(args.rows.removeprefix("csv:"))
+    scores, tally = evaluate_owned(ranks, model, folder, histograms)
     ranks.on_server(lambda: tell(model, scores, tally, args))
     return 0
 
 
 def tell(model: Model, scores: Scores, tally: Tally, args: argparse.Namespace) -> None:
     """Print the figures, write them if asked to, and say what was odd in the rows."""
-    from fedmpi.run.display import say
+    from fedmpi.run.display import metric_lines, say
     from fedmpi.run.folder import RunFolder
     from fedmpi.scoring.evaluation import figures, table
 
     if not scores.rows.any():
         raise UserError(f"{args.rows} has no row of a class and a group that were trained on.")
     found = figures(model, scores) | {"rows": args.rows, "odd": tally.lines()}
+    if args.metrics:
+        from fedmpi.federation.metrics import section
+
+        told, of = wanted_metrics(args, model), model.description["attribute"]
+        attribute = (of["name"], of["values"]) if of else None
+        found["metrics"] = section(told, scores, model.groups, attribute)
     if args.output != "-":
         path = Path(args.output)
         RunFolder(path.parent).write_json(path.name, found)
     for line in tally.lines():
         print(f"fedmpi: {line}", file=sys.stderr)
     say(table(found))
+    if args.metrics:
+        say()
+        for line in metric_lines(found["metrics"], by_value=True):
+            say(line)
 
 
 if __name__ == "__main__":

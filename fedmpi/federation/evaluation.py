@@ -33,12 +33,12 @@ class ExactScores:
     """Function that masks this rank's sums, if they are secret."""
 
     def scales(self, scores: Scores) -> np.ndarray:
-        """Scale of each of the sums: of losses, of squares, and of counts."""
-        of_losses = FixedPoint(LOSS_LIMIT, self.rows).scale
-        of_squares = FixedPoint(LOSS_LIMIT**2, self.rows).scale
-        groups = len(scores.losses)
-        kinds = (of_losses, of_squares, 1.0)
-        return np.repeat(kinds, (groups, groups, len(scores.sums) - 2 * groups))
+        """Scale of each of the sums: of losses, of squares, of probabilities, and of counts."""
+        limits = {LOSS_LIMIT: scores.losses, LOSS_LIMIT**2: scores.squares}
+        limits[1.0] = scores.probabilities
+        kinds = [FixedPoint(limit, self.rows).scale for limit in limits]
+        sizes = [part.size for part in limits.values()]
+        return np.repeat([*kinds, 1.0], [*sizes, len(scores.sums) - sum(sizes)])
 
     def units(self, micro_batch: int) -> list[slice]:
         """The rows of each pass."""
@@ -61,12 +61,13 @@ def evaluate(
     micro_batch: int,
     exact: ExactScores | None = None,
     bootstrap: Bootstrap | None = None,
+    histograms: bool = False,
 ) -> Scores:
     """Score the model at its theta; on the server, the Scores are summed over all ranks.
 
     So are the sums over replicates of the rows, if a `bootstrap` is given.
     """
-    scores = Scores(groups, classes)
+    scores = Scores(groups, classes, histograms)
     if exact:
         _evaluate_exactly(ranks, model, loss, rows, scores, micro_batch, exact, bootstrap)
     else:
@@ -122,10 +123,10 @@ def _score(
     """Add the scores of a batch of the rows."""
     y, group = rows.y[batch], rows.group[batch]
     logits = model(rows.x[batch])
-    losses, predicted = loss(logits, y), logits.argmax(1)
-    scores.add(losses, predicted, y, group)
+    losses = loss(logits, y)
+    scores.add(losses, logits, y, group)
     if bootstrap:
-        bootstrap.keep(batch, losses, predicted == y)
+        bootstrap.keep(batch, losses, logits.argmax(1) == y)
 
 
 def _evaluate_exactly(
@@ -142,7 +143,7 @@ def _evaluate_exactly(
     scales, totals = exact.scales(scores), np.zeros(len(scores.sums), dtype=np.uint64)
     if rows is not None:
         for batch in exact.units(micro_batch):
-            unit = Scores(*scores.confusion.shape[:2])
+            unit = Scores(*scores.shape)
             _score(model, loss, rows, batch, unit, bootstrap)
             if not (unit.losses <= LOSS_LIMIT * np.maximum(unit.rows, 1)).all():  # or NaN
                 raise UserError(

@@ -61,6 +61,8 @@ class Totals:
     multiplier: float = 0.0
     """Noise multiplier, and probability of a row to be in a batch, of differential privacy."""
     sampling: float = 1.0
+    histograms: bool = False
+    """Whether evaluation sums histograms of the scores, too, for --metrics."""
 
 
 class Job:
@@ -270,6 +272,7 @@ class Job:
         test, validation = (sum(sum(runs[i]) for runs in allocation.runs) for i in (0, 1))
         totals = Totals(allocation.partition.total, units, plan.whole.total, test, validation)
         totals.left_out = plan.left_out
+        totals.histograms = any(metric.histograms for metric in plan.metrics)
         if plan.budget:
             totals.multiplier, totals.sampling = plan.budget.multiplier, plan.budget.sampling
         return totals
@@ -665,12 +668,12 @@ class Job:
         """
         keep = self.masks is not None and self.survivors is not None
         if keep and self.exchange.tell(float((message, t) in self._scored)):
-            return self._scored.get((message, t), Scores(*self._shape()))
+            return self._scored.get((message, t), Scores(*self._shape(), self.totals.histograms))
         micro_batch = self.config.micro_batch
         assert micro_batch
         what = (self.model, self.loss, rows, *self._shape(), micro_batch)
         exact = ExactScores(total, runs, self._mask(message, t)) if self.exact else None
-        scores = evaluate(self.ranks, *what, exact, bootstrap)
+        scores = evaluate(self.ranks, *what, exact, bootstrap, self.totals.histograms)
         if keep and self.plan:
             self._scored[message, t] = scores
         return scores

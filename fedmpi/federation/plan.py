@@ -301,6 +301,7 @@ class Plan:
         c, groups = self.config, prepared.groups
         self.prepared = prepared
         self.metrics = metrics.find(c.metrics or ())
+        metrics.check(self.metrics, c.metrics or (), len(groups), len(prepared.classes))
         epsilon = c.options.get("epsilon")
         if epsilon and epsilon * len(groups) > 1:
             raise UserError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmpi.data.partition import Partition
-from fedmpi.federation.metrics import Metric, figures
+from fedmpi.federation.metrics import Metric, Sums, figures
 from fedmpi.intervals import pair, risk_interval, simultaneous, wilson
 from fedmpi.methods.method import Method
 from fedmpi.run.config import Config
@@ -102,6 +102,7 @@ def _groups(
     weights = method.group_weights()
     risk_intervals = risk_interval(scores.losses, scores.squares, scores.rows)
     accuracy_intervals = wilson(scores.right, scores.rows)
+    sums = Sums.by(scores, {name: [a] for a, name in enumerate(partition.groups)})
     return {
         name: {
             "n_train": int(partition.group_sizes[a]),
@@ -116,6 +117,6 @@ def _groups(
             "accuracy_last": float(last.accuracy[a]),
             "confusion": scores.confusion[a].tolist(),
         }
-        | ({"metrics": figures(metrics, scores.confusion[a])} if metrics else {})
+        | ({"metrics": figures(metrics, sums[name])} if metrics else {})
         for a, name in enumerate(partition.groups)
     }

@@ -15,6 +15,7 @@ import torch
 
 from fedmpi.data.options import options_from
 from fedmpi.errors import UserError, said_by
+from fedmpi.federation import metrics
 from fedmpi.federation.certificate import certificate_for, residual_for
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.plan import Plan
@@ -78,6 +79,9 @@ class Server:
         """Scores of the clients' own models, if the method has them."""
         self.spent = ""
         """What the rounds have spent of a privacy budget, for the progress line."""
+        shape = len(self.groups), len(plan.prepared.classes)
+        self.validated = metrics.without_rows(plan.metrics, *shape)
+        """Metrics over the groups of the validation rows, for history.csv."""
         self.rounds_done = 0
         self.seconds_before = 0.0
         self.client_tables: dict[str, np.ndarray] = {}
@@ -108,6 +112,13 @@ class Server:
         """Keep the model's theta, which was scored on the validation rows, if it is the best."""
         assert self.best
         self.best.look(t, scores, self.model.theta)
+        self.validated = self.metrics_of(scores)["over_values"]
+
+    def metrics_of(self, scores: Scores) -> dict:
+        """Part of result.json for the metrics that are asked for."""
+        dataset, prepared = self.plan.dataset, self.plan.prepared
+        attribute = dataset.attribute(prepared.groups, options_from(self.config))
+        return metrics.section(self.plan.metrics, scores, self.groups, attribute)
 
     @property
     def reported_theta(self) -> torch.Tensor:
@@ -186,6 +197,7 @@ class Server:
             row |= {"epsilon": self.plan.budget.spent(t)}
         if self.best:
             row |= {"validation": self.best.now}
+            row |= {f"validation/{name}": x for name, x in self.validated.items()}
         if self.certificate:
             row |= self.certificate.saved()
         self.logs.log(t, row)
@@ -366,10 +378,10 @@ class Server:
             scores.confusion,
         )
         partition = self.plan.allocation.partition
-        metrics = self.plan.metrics
-        result = result_of(
-            self.config, self.method, partition, scores, last, costs, fairness, metrics
-        )
+        own = self.plan.metrics
+        result = result_of(self.config, self.method, partition, scores, last, costs, fairness, own)
+        if own:
+            result["metrics"] = self.metrics_of(scores)
         whole = {
             "averaged": model.state_dict(model.theta),
             "last": model.state_dict(last_theta),

@@ -338,7 +338,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "partition": partition,
         "h": h,
         "epochs": number(config.get("local_epochs")) or 1,
-        "fairness": _fairness(result.get("fairness")),
+        "fairness": _fairness(_with_metrics(result)),
         "personal": _fairness(result.get("personal")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
         "card": None if isinstance(record, KeptRecord) else card_of(record, find_baseline(record)),
@@ -509,6 +509,17 @@ def _intervals(runs: list[dict], means: Means) -> dict | None:
 
 def _pair(mean: Mean | None) -> list[float | None] | None:
     return [mean.mean, mean.std] if mean else None
+
+
+def _with_metrics(result: dict) -> Any:
+    """The section `fairness` of result.json, with the figures of --metrics, if there are any."""
+    told, fairness = result.get("metrics"), result.get("fairness")
+    if not isinstance(told, dict):
+        return fairness
+    # Two of the numbers are in both sections.
+    over = {name.replace(" ", "_"): x for name, x in (told.get("over_values") or {}).items()}
+    figures = {**(told.get("values") or {}), "all": told.get("all")}
+    return (fairness or {}) | over | {f"metrics by {told.get('by')}": figures}
 
 
 def _fairness(tree: Any) -> list[dict] | None:

@@ -123,8 +123,9 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     add_data_options(g)
     g = p.add_argument_group("the run")
     g.add_argument("--output", help="(runs/<dataset>-<setting>-<method>-s<seed>)")
-    text = "figures of your own for each group: package.module:Class[,...]"
-    g.add_argument("--metrics", type=names_of_list, metavar="CLASS", help=text)
+    text = "further figures of groups: auc, calibration, odds, opportunity, parity, or "
+    text += "package.module:Class[,...]; with --validate also in history.csv"
+    g.add_argument("--metrics", type=names_of_list, metavar="NAMES", help=text)
     text = f"follow the run in {', '.join(LOGS)}, or package.module:Class[,...]"
     g.add_argument("--log", type=names_of_list, metavar="LOG", help=text)
     text = "replicates of the test rows, for intervals and paired tests; 0 for none "

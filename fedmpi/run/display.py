@@ -42,7 +42,11 @@ def result_table(result: dict) -> str:
     """Return the table that a run ends with: a line a group, then worst, best and average."""
     groups, rows = result["groups"], _summary(result)
     width = max(*map(len, ["group", *groups]), *(len(name) - 2 * 12 for name, _ in rows))
-    metrics = list(next(iter(groups.values())).get("metrics", {}))
+    metrics = [
+        name
+        for name in next(iter(groups.values())).get("metrics", {})
+        if any(_is_known(g["metrics"][name]) for g in groups.values())
+    ]
     head = ("train rows", "test rows", "test risk", BETWEEN, "accuracy", BETWEEN, "weight")
     lines = ["  ".join([f"{'group':<{width}}", *(f"{h:>10}" for h in (*head, *metrics))])]
     for name, g in groups.items():
@@ -59,6 +63,8 @@ def result_table(result: dict) -> str:
         lines.append("  ".join([f"{name:<{width + 2 * 12}}", *numbers]).rstrip())
     if len(groups) > 1 and result.get("worst_accuracy_interval"):
         lines.append("the intervals of worst hold for all groups at once")
+    if told := result.get("metrics"):
+        lines += ["", *metric_lines(told, by_value=len(told["values"]) < len(groups))]
     return "\n".join([*lines, *_few(groups)])
 
 
@@ -75,6 +81,22 @@ def personal_table(personal: dict) -> str:
         figures = (g[key] for key in ("risk", "global_risk", "accuracy", "global_accuracy"))
         lines.append("  ".join([f"{name:<{width}}", f"{g['rows']:>10,}", *map(_number, figures)]))
     return "\n".join(lines)
+
+
+def metric_lines(told: dict, by_value: bool) -> list[str]:
+    """Lines of --metrics: the figures of each value, if asked for, and the numbers over values."""
+    lines = []
+    if by_value:
+        rows = {**told["values"], "all": told["all"]}
+        width = max(map(len, (told["by"], *rows)))
+        names = list(told["all"])
+        lines.append("  ".join([f"{told['by']:<{width}}", *(f"{name:>10}" for name in names)]))
+        for value, figures in rows.items():
+            numbers = [f"{_number(figures[name]):>{max(10, len(name))}}" for name in names]
+            lines.append("  ".join([f"{value:<{width}}", *numbers]))
+    width = max(map(len, told["over_values"]), default=0)
+    lines += [f"{name:<{width}}  {_number(x)}" for name, x in told["over_values"].items()]
+    return lines
 
 
 def extreme(groups: dict[str, dict], kind: str, of: str) -> str:

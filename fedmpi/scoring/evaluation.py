@@ -23,7 +23,7 @@ def add_scores(model: Model, source: Source, scores: Scores, tally: Tally) -> No
         rows = part.rows if keep.all() else part.rows[keep]
         logits = model.logits(model.encode_counted(rows, tally))
         true, of = (torch.from_numpy(codes[keep].astype(np.int64)) for codes in (y, group))
-        scores.add(model.loss(logits, true), logits.argmax(1), true, of)
+        scores.add(model.loss(logits, true), logits, true, of)
 
 
 def labels(model: Model, part: Part) -> tuple[np.ndarray, np.ndarray]:

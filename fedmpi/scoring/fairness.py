@@ -60,11 +60,11 @@ def rates(counts: dict[str, np.ndarray]) -> dict:
     difference is the larger of the differences in the true and in the false positive rate.
     """
     values = {value: _rates_of(table) for value, table in counts.items()}
-    spread = {rate: _spread([v[rate] for v in values.values()]) for rate in RATES}
-    odds = [spread["true_positive_rate"], spread["false_positive_rate"]]
+    spreads = {rate: spread([v[rate] for v in values.values()]) for rate in RATES}
+    odds = [spreads["true_positive_rate"], spreads["false_positive_rate"]]
     return {
         "values": values,
-        "demographic_parity_difference": spread["selection_rate"],
+        "demographic_parity_difference": spreads["selection_rate"],
         "equalized_odds_difference": float("nan") if np.isnan(odds).any() else max(odds),
     }
 
@@ -87,6 +87,7 @@ def _share(part: int, whole: int) -> float:
     return float(part / whole) if whole else float("nan")
 
 
-def _spread(numbers: list[float]) -> float:
+def spread(numbers: list[float]) -> float:
+    """The largest difference of two known numbers; NaN if fewer than two are known."""
     known = [x for x in numbers if not np.isnan(x)]
     return float(max(known) - min(known)) if len(known) > 1 else float("nan")

@@ -1,8 +1,9 @@
 """A model evaluated on files that stay with their owners: csv:DIR/, a file for each owner.
 
 A rank reads the files of the owners on its host, scores their rows, and adds the sums to those of
-the other ranks: losses, squares and confusion by group, and counts of what was odd. Nothing else of
-a row leaves the rank, and no cell is in a message, as in training (data/owners.py).
+the other ranks: losses, squares and confusion by group (for some --metrics, histograms of scores),
+and counts of what was odd. Nothing else of a row leaves the rank, and no cell is in a message, as
+in training (data/owners.py).
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ def load_on_every_rank(
     return Model.load(path, weights, architecture, ranks.on_server(content))
 
 
-def evaluate_owned(ranks: Ranks, model: Model, folder: Path) -> tuple[Scores, Tally]:
+def evaluate_owned(
+    ranks: Ranks, model: Model, folder: Path, histograms: bool = False
+) -> tuple[Scores, Tally]:
     """Return the sums over the rows of all owners, on the server; call on every rank."""
     names, hosted = find_owners(ranks, folder)
     mine = my_owners(ranks, names, hosted)
     owners = [Owner(name, keep=Aside(folder, name).keep) for name in mine]
     start.tell_instead = lambda error: told_in_training(error, owners, ranks.host)
-    scores, total = Scores(len(model.groups), len(model.classes)), Tally()
+    scores, total = Scores(len(model.groups), len(model.classes), histograms), Tally()
     wanted = wanted_columns(model, labelled=True)
 
     files = owners_files(folder) if mine else {}

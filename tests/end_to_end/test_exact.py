@@ -38,8 +38,9 @@ def told(run: Run) -> dict:
         "theta": result["receipt"]["sha256"],
         "groups": result["groups"],
         "validation": result.get("validation"),
+        "metrics": result.get("metrics"),
         "history": [
-            {k: v for k, v in row.items() if k.startswith(("round", "risk/", "weight/"))}
+            {k: v for k, v in row.items() if k.startswith(("round", "risk/", "weight/", "valid"))}
             for row in run.history
         ],
     }
@@ -52,6 +53,8 @@ def test_every_layout_gives_the_same_bits(runs, kind, layout):
     one, other = told(Run(runs / f"{kind}-1-flat")), told(Run(runs / f"{kind}-{layout}"))
     assert other["theta"] == one["theta"]
     assert other["groups"] == one["groups"] and other["validation"] == one["validation"]
+    assert other["metrics"] == one["metrics"] and other["history"] == one["history"]
+    assert (one["metrics"] is None) == (kind != "validate")
 
 
 @pytest.mark.launch

@@ -92,6 +92,16 @@ def test_every_layout_gives_the_same_replicates(runs, method):
     assert spread == pytest.approx(1, abs=0.25)  # of eight rows in the smallest group
 
 
+@pytest.mark.parametrize("setting", ["PSG", *OTHERS])
+def test_the_metrics_are_of_the_model_not_of_the_layout(runs, setting):
+    """Every rank scores a part of the test rows, and histograms are summed."""
+    one, *others = (Run(runs / name_of("fedminmax", setting, "", n)).result for n in LAYOUTS)
+    assert 0.5 < one["metrics"]["all"]["AUC"] < 1 and len(one["metrics"]["values"]) == 4
+    for other in others:
+        for part in ("all", "over_values"):
+            assert other["metrics"][part] == pytest.approx(one["metrics"][part], abs=1e-9)
+
+
 def test_the_methods_differ(runs):
     """The comparisons above could not fail if every method and every step did the same."""
     alike = ("centralized", "ditto")  # by Lemma 2; and Ditto's theta is FedAvg's

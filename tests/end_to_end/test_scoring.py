@@ -151,6 +151,15 @@ def test_files_of_owners_apart(apart):
 
 
 @pytest.mark.launch
+def test_metrics_of_owners_apart(apart):
+    """Histograms are summed over ranks that evaluate as over those that trained."""
+    told, trained = json.loads((apart / "metrics.json").read_text()), Run(apart / "run").result
+    assert told["metrics"]["by"] == "sex" and len(told["metrics"]["values"]) == 2
+    for part in ("all", "over_values"):
+        assert told["metrics"][part] == pytest.approx(trained["metrics"][part], abs=1e-6)
+
+
+@pytest.mark.launch
 def test_only_sums_leave_an_owner_s_rank(apart):
     """One vector: 2 sums and 2 × 2 counts for each of 4 groups, and counts of what was odd."""
     length = 4 * (2 + 2 * 2) + 4 + 3 * len(HEADER[:-1])

@@ -43,8 +43,15 @@ def main() -> None:
         *("fedmpi.train", "--dataset", f"csv:{out / 'owners'}/", "--test", str(out / "tests")),
         *("--target", "ill", "--group", "sex,ill", "--rounds", "20", "--lr", "0.3"),
         *("--progress", "none", "--output", str(out / "run")),
+        *("--metrics", "auc,calibration,odds"),
     ]
     train.main()
+    evaluate.main(
+        [
+            *(str(out / "run"), f"csv:{out / 'tests'}/", "--output", str(out / "metrics.json")),
+            *("--metrics", "auc,calibration,odds"),
+        ]
+    )
     for case in ("tests", "marked", "renamed"):
         log.begin()
         MPI.COMM_WORLD = Recorder(world, log)

@@ -37,7 +37,7 @@ KINDS = {
     "nesterov": "--optimizer nesterov --batch-rows 37",
     "adam": "--optimizer adam --lr 0.02 --adversary multiplicative",
     "fedavg": LOCAL,
-    "validate": "--validate .2 --eval-every 2",
+    "validate": "--validate .2 --eval-every 2 --metrics auc,calibration,odds",
     "brier": "--loss brier --average tail",
     "cnn": "--model cnn --micro-batch 16 --rounds 2",
     "owners": "",

@@ -59,6 +59,7 @@ def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> l
         *("--rounds", rounds, "--dtype", "float64", "--progress", "none", "--seed", "3"),
         *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),
         *("--solver", "paper", "--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
+        *("--metrics", "auc,calibration,odds"),
         *STEPS.get(steps, "").split(),
     ]
 
