@@ -68,7 +68,8 @@ def run_to_repeat(world: Ranks, folder: str) -> tuple[Config, dict]:
     if missing := needed - {"options"} - fields.keys():
         raise UserError(f"{a.run} is of another version of fedmpi: it has no {min(missing)}.")
     options = {
-        option.name: saved[option.name] for option in methods.find(saved["method"]).all_options()
+        option.name: saved.get(option.name)
+        for option in methods.find(saved["method"]).all_options()
     }
     config = Config(**fields, options=options).replace(
         data_dir=a.data_dir or saved["data_dir"],

@@ -81,7 +81,8 @@ def announce(
     if plan.progress:
         return
     say(f"fedmpi {fedmpi.__version__}, {ranks.size} rank(s), {versions()['mpi']}")
-    shown = settings | {"counted": None}  # the number of clients says it
+    # The number of clients says what was counted, and a note what availability comes to.
+    shown = settings | {"counted": None, "available": None}
     say(facts({k: v for k, v in shown.items() if v is not None and v is not False and v != ()}))
     say(
         f"  {model.size:,} parameters on {device}, {ranks.threads} thread(s) "

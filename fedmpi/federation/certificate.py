@@ -124,7 +124,9 @@ class Residual:
 
 
 def residual_for(config: Config, method: Method) -> Residual | None:
-    """A residual, where the weights are of groups, and a round's sum is a gradient."""
+    """A residual, where the weights are of groups, and a round's sum is a gradient of all."""
+    if method.has_cohorts() or config.partial:
+        return None
     if method.reports != "groups" or config.local_epochs or "epsilon" not in config.options:
         return None
     return Residual(config.decay, config.options["epsilon"], config.lr)

@@ -82,6 +82,8 @@ class Clients:
         self.numbers, self.counts = numbers, counts
         self.places = np.arange(len(numbers))
         """Places of these clients among all that the rank hosts: all places, or a cohort's."""
+        self.counts_for = np.ones(len(numbers))
+        """For how many clients each of these counts: 1, or in a cohort 1 / its probability."""
         self.sizes = counts.sum(axis=0)
         self._cells = counts.T.shape
         self.exact = model.exact is not None
@@ -115,26 +117,31 @@ class Clients:
             self.x, self.y = self._distinct.x, self._distinct.y
             self.losses = self.losses.new_empty(len(self.y))
 
-    def among(self, cohort: np.ndarray) -> Clients | None:
-        """Return the hosted clients that are in the cohort, with their rows; None if none is."""
-        places = np.flatnonzero(np.isin(self.numbers, cohort))
-        if len(places) == len(self.numbers):
-            return self
+    def among(self, counts_for: np.ndarray) -> Clients | None:
+        """Return the hosted clients that are in a cohort, with their rows; None if none is.
+
+        `counts_for` is above 0 for those of all clients that are in the cohort.
+        """
+        places = np.flatnonzero(counts_for[self.numbers])
         if not len(places):
             return None
+        some = self if len(places) == len(self.numbers) else self._some(places)
+        some.counts_for = counts_for[some.numbers]
+        return some
+
+    def _some(self, places: np.ndarray) -> Clients:
+        """Return the hosted clients at these places, with a copy of their rows.
+
+        The copy takes a twentieth of the round of a cohort with Adult's perceptron, a fifth with
+        logistic regression (benchmarks/cohorts.py).
+        """
         assert self._distinct is None, "rows of several clients were merged"
-        rows = [np.arange(self.ends[i] - self.sizes[i], self.ends[i]) for i in places]
-        chosen = torch.from_numpy(np.concatenate(rows)).to(self.cell.device)
-        group, x = self.cell[chosen] % len(self.counts), self.x[chosen]
-        some = Clients(
-            self.numbers[places],
-            self.counts[:, places],
-            Rows(in_lines(x) if self.exact else x, self.y[chosen], group),
-            self.model,
-            self.loss,
-            self.micro_batch,
-            self.seed,
-        )
+        runs = [slice(self.ends[i] - self.sizes[i], self.ends[i]) for i in places]
+        tables = (self.x, self.y, self.cell)
+        x, y, cell = (torch.cat([table[rows] for rows in runs]) for table in tables)
+        rows = Rows(in_lines(x) if self.exact else x, y, cell % len(self.counts))
+        numbers, counts = self.numbers[places], self.counts[:, places]
+        some = Clients(numbers, counts, rows, self.model, self.loss, self.micro_batch, self.seed)
         some.places, some.diverged = places, self.diverged
         return some
 
@@ -147,6 +154,8 @@ class Clients:
     ) -> None:
         """Add -lr × the gradient of sum over rows of cell weight × loss to the model's change.
 
+        In a cohort the rows of a client count for those of 1 / pi_k clients, so that the sum is an
+        unbiased estimate of that over the rows of all clients.
         With --batch-rows the sums are over the batch of round `t`, whose rows count for all rows.
         `cell_weights` is called when the first backward pass needs the weights; `report` as soon
         as the last forward pass has computed the losses, before the last backward pass.
@@ -169,7 +178,7 @@ class Clients:
             kept[rows] = losses.clamp(max=private.loss_clip) if private else losses
             if rows is micro_batches[0]:
                 of_cells = cell_weights()
-                steps = self.by_cell(-lr * of_cells)
+                steps = self.by_cell(-lr * of_cells * self.counts_for[:, None])
                 step = steps[batch.cell].mul_(batch.counts_for) if batch else steps[self.cell]
                 step = step if batch else self._of_kept_rows(step)
             if rows is micro_batches[-1]:

@@ -29,6 +29,7 @@ from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks, Waited
 
 if TYPE_CHECKING:
+    from fedmpi.federation.cohorts import Cohort
     from fedmpi.federation.private import Private
     from fedmpi.privacy.masks import Masks
 
@@ -38,6 +39,11 @@ DONE = -1e6
 
 GATHERED = 1 << 16
 """Entries of each client's vector that the server holds at a time: of 1,000 clients, 500 MB."""
+
+
+def divide(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Sums over sizes; NaN where the size is 0."""
+    return np.divide(sums, sizes, out=np.full(len(sums), np.nan), where=sizes > 0)
 
 
 class Exchange:
@@ -74,7 +80,10 @@ class Exchange:
         self.reduction = reduction
         """The sum over the ranks; the reduction's buffer is the model's."""
         self.group_risks: np.ndarray | None = None
-        """Risks r_a at the theta that the last evaluated round began with; on the server."""
+        """Risks r_a at the theta that the last evaluated round began with, of the rows that took
+        part: NaN where no row of a group did; on the server."""
+        self.estimates: np.ndarray | None = None
+        """Unbiased estimates of r_a over all rows: the same, unless a cohort took part."""
         self.client_risks = np.zeros(0)
         """Risks r_k or r_{a,k} of the last round, if `reports` is by client; on the server."""
         self.done = False
@@ -99,7 +108,7 @@ class Exchange:
             assert counts is not None and assignment is not None
             self._counts = counts
             self.present = counts.sum(axis=1) > 0
-            """Which groups have rows: all, until ranks die or only a cohort takes part."""
+            """Which groups have rows: all, until ranks die."""
             self._cell_sizes = counts.T if width > 1 else counts.sum(axis=0)[:, None]
             self._order = np.concatenate(assignment)
             self._whole = np.empty((len(self._order), width))
@@ -107,17 +116,21 @@ class Exchange:
             if ranks.size > 1:
                 self._lengths.insert(0, 0)  # the server hosts nobody
 
-    def send_losses(self, losses: np.ndarray | None, evaluate: bool) -> None:
+    def send_losses(
+        self, losses: np.ndarray | None, evaluate: bool, counts_for: np.ndarray | None = None
+    ) -> None:
         """Send this rank's loss sums (hosted clients × groups; None on a server without clients).
 
-        With `evaluate` the sums by group travel, too, whatever `reports` says.
+        With `evaluate` the sums by group travel, too, whatever `reports` says. In these a hosted
+        client counts for `counts_for` clients.
         """
         if self.ranks.is_server:
             self.receive_weights()  # the weights must have left the buffer that losses arrive in
         if evaluate or self._by_group:
             self._group_sums[:] = 0
             if losses is not None:
-                sums = self._exact.integers(losses) if self._exact else losses
+                sums = losses if counts_for is None else losses * counts_for[:, None]
+                sums = self._exact.integers(sums) if self._exact else sums
                 self._group_sums[:] = sums.sum(axis=0)
                 if self._private and self._exact:
                     self._group_sums += self._private.loss_noise(len(self._group_sums), self._exact)
@@ -132,9 +145,10 @@ class Exchange:
                 self._part[:] = losses if self.reports == "cells" else by_client
             self._sent.append(self.ranks.Igatherv(self._part, self._whole, self._lengths))
 
-    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None = None) -> np.ndarray | None:
+    def receive_risks(self, evaluate: bool, cohort: Cohort | None = None) -> np.ndarray | None:
         """Wait, on the server, for the losses of all ranks; return the risks that are reported.
 
+        Those of groups are estimates over all rows: 0 for a group that no client of the cohort has.
         The risks of groups without rows, and of clients that are not in the cohort, are NaN.
         """
         self._finish_sending()
@@ -143,13 +157,11 @@ class Exchange:
             self.ranks.wait(self.board.told)
             self._group_sums[:] = self.board.total()
         if evaluate or self._by_group:
-            sizes = self._counts.sum(axis=1) if cohort is None else self._counts[:, cohort].sum(1)
-            risks = np.full(len(self._group_sums), np.nan)
-            self.present = sizes > 0
             exact = self._exact
             sums = exact.numbers(self._group_sums) if exact else self._group_sums
-            np.divide(sums, sizes, out=risks, where=self.present)
-            self.group_risks = risks
+            risks = self.estimates = self.group_risks = divide(sums, self._counts.sum(axis=1))
+            if cohort is not None:
+                self.group_risks = divide(sums, self._counts @ cohort.counts_for)
         if self._by_client:
             assert self._whole is not None
             of_cells = np.zeros(self._cell_sizes.shape)
@@ -158,7 +170,7 @@ class Exchange:
             risks = of_cells / np.maximum(self._cell_sizes, 1)
             risks = risks if self.reports == "cells" else risks[:, 0]
             if cohort is not None:
-                risks[np.setdiff1d(np.arange(len(risks)), cohort)] = np.nan
+                risks[cohort.counts_for == 0] = np.nan
             self.client_risks = risks
         return risks
 

@@ -108,13 +108,13 @@ class SurvivingTraining(Training):
             self.ranks.wait(comm.Ibcast(total, root=root))
             self._total = total
 
-    def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
-        Training.report(self, None if self._risks_known else losses, evaluate, cohort)
+    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
+        Training.report(self, None if self._risks_known else losses, evaluate)
 
-    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None) -> np.ndarray | None:
-        risks = Training.receive_risks(self, evaluate, cohort)
+    def receive_risks(self, evaluate: bool) -> np.ndarray | None:
+        risks = Training.receive_risks(self, evaluate)
         if self._risks is not None:  # the ranks have sent zeros
-            risks = self.exchange.group_risks = self._risks
+            risks = self.exchange.estimates = self.exchange.group_risks = self._risks
         elif self.exchange.masks:
             self._risks = risks
         return risks
@@ -133,7 +133,7 @@ class SurvivingTraining(Training):
         self.model.clear_sums()
         self.model.buffer[:] = self._total
         if self.server and self._risks is not None:
-            self.exchange.group_risks = self._risks
+            self.exchange.estimates = self.exchange.group_risks = self._risks
             self.server.keep_weights()
             self.method.update_weights(self._risks)
         if self.method.reports:

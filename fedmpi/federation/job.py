@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fedmpi.data.owners import OwnedRows
     from fedmpi.data.store import Prepared
     from fedmpi.federation.batches import Batches
+    from fedmpi.federation.cohorts import Cohorts
     from fedmpi.federation.failures import LostRanks
     from fedmpi.federation.plan import Plan
     from fedmpi.federation.private import Private
@@ -82,6 +84,8 @@ class Job:
     attempt: int = 0
     """How often ranks have died, so that a message that is sent again has another mask."""
     totals: Totals
+    cohorts: Cohorts | None = None
+    """Who takes part in each round, if not all clients do."""
     private: Private | None = None
     """This rank's noise, with --dp-epsilon."""
     fixed: FixedPoint | None = None
@@ -166,12 +170,13 @@ class Job:
             done,
         )
         if not self.survivors:
-            return Training(*mine, *all_of_it)
+            return Training(*mine, *all_of_it, cohorts=self.cohorts)
         from fedmpi.federation.failures import SurvivingTraining
 
         return SurvivingTraining(
             *mine,
             *all_of_it,
+            cohorts=self.cohorts,
             survivors=self.survivors,
             go_on_without=self.go_on_without,
         )
@@ -200,6 +205,8 @@ class Job:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
+        if self.method.has_cohorts() or c.partial:
+            self._set_up_cohorts()
         speeds = self._speeds() if c.balance == "speed" else None
         settled = self._on_server(lambda plan: plan.allocate(self.prepared, speeds))
         self._settle(**settled)
@@ -232,6 +239,35 @@ class Job:
             )
         self._settle(clients=owners)
 
+    def _set_up_cohorts(self) -> None:
+        """Set up who takes part in each round; an AgreedError if the options do not fit the data.
+
+        Until here nobody knew how many owners there are, and their names.
+        """
+        from fedmpi.federation.cohorts import Cohorts
+        from fedmpi.run.participation import among_clients, numbered, probabilities
+
+        try:
+            options = among_clients(self.config.options, self.config.clients)
+            if options != self.config.options:
+                self._settle(options=options)
+            c, names = self.config, self.prepared.clients or numbered(self.config.clients)
+            available = probabilities(c.available, names) if c.available else None
+        except UserError as error:  # the same on all ranks
+            raise AgreedError(str(error)) from None
+        if self.method.has_cohorts() or c.partial:
+            self.cohorts = Cohorts(self.method, c, available)
+
+    def _share_sizes(self) -> None:
+        """Tell every rank the rows of each client, by which cohorts are drawn and weighed."""
+        if not self.cohorts:
+            return
+        sizes = np.zeros_like(self.cohorts.sizes)
+        if self.plan:
+            sizes[:] = self.plan.allocation.partition.client_sizes
+        self.ranks.wait(self.ranks.Ibcast(sizes))
+        self.cohorts.sizes = sizes
+
     def _share_rows(self) -> None:
         """Send each rank its own clients and rows, and of the others' rows the total alone."""
         parts: list[tuple] = []
@@ -254,6 +290,7 @@ class Job:
         self.my_test_runs, self.my_validation_runs = runs
         if self.owners_apart:  # of all others the server has left them out
             self._leave_out_small_groups()
+        self._share_sizes()
 
     def _leave_out_small_groups(self) -> None:
         """Leave out this rank's own rows of groups that have too few rows in the federation."""
@@ -358,7 +395,7 @@ class Job:
                 numbers, counts, rows, self.model, self.loss, c.micro_batch, c.seed
             )
             one_step = not c.local_epochs and not c.options.get("batch_rows")
-            if one_step and not self.method.has_cohorts() and not self.exact:
+            if one_step and not self.cohorts and not self.exact:
                 self.clients.merge_equal_rows()
             self.clients.private = self.private
         if c.options.get("batch_rows") and not self.private:
@@ -385,6 +422,8 @@ class Job:
         if not self.exact:
             return
         units, rows, bits = self.totals.units, self.totals.first_rows, (62, 62)
+        if self.cohorts:  # a row counts for several
+            rows = math.ceil(rows * self.cohorts.most())
         if self.config.dp_epsilon is not None:
             from fedmpi.federation.private import CHANGE_BITS, LOSS_BITS, Private
 
@@ -472,6 +511,8 @@ class Job:
                     plan.allocation, plan.lost, plan.folder, placement, self.config.rounds
                 )
             done = self.server.resume() if self.config.resume else 0
+            if self.cohorts:
+                plan.notes.append(self.cohorts.note())
             announce(plan, self.server, placement, str(self.device), self.reduction.kind, done)
             return done
 
@@ -612,6 +653,7 @@ class Job:
             rows[0] = self.plan.allocation.partition.total
         self.ranks.wait(self.ranks.Ibcast(rows))
         self.total_rows = int(rows[0])
+        self._share_sizes()
         batches = self.config.options.get("batch_rows") and not self.private
         if batches and t <= self.config.rounds:
             self._share_batches()

@@ -21,6 +21,7 @@ from fedmpi.mpi import signals
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
 
 if TYPE_CHECKING:
+    from fedmpi.federation.cohorts import Cohort, Cohorts
     from fedmpi.federation.server import Server
     from fedmpi.scoring.scores import Scores
 
@@ -50,8 +51,12 @@ class Training:
     every rank."""
     done: int = 0
     """Number of rounds done before: 0, or the round of the checkpoint that is resumed."""
+    cohorts: Cohorts | None = None
+    """Who takes part in each round, if not all clients do."""
     t: int = field(default=0, init=False)
     """The round that is under way."""
+    cohort: Cohort | None = field(default=None, init=False)
+    """The clients of this round; None if all take part."""
     reported: bool = field(default=False, init=False)
     """Whether this rank has sent the losses of the round."""
     weighed: bool = field(default=False, init=False)
@@ -125,35 +130,54 @@ class Training:
         """Do one round of Algorithm 1; the exchange overlaps with the clients' passes."""
         began, waited = time.perf_counter(), self.ranks.seconds_waited
         self.t = self.exchange.t = t
-        cohort = self.method.cohort(t)
-        clients = (
-            self.clients.among(cohort) if self.clients and cohort is not None else self.clients
-        )
-        now = Round(
-            t,
-            evaluate,
-            self.total_rows,
-            report=lambda losses: self.report(self.of_all(losses, clients), evaluate, cohort),
-            weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
-            weigh=lambda vectors: self.weigh(vectors, clients, cohort),
-        )
+        clients = self.clients_of(t)
         self.model.clear_sums()
         self.reported = self.weighed = False
         if clients:
+            now = Round(
+                t,
+                evaluate,
+                self.total_rows,
+                self.shares_of(clients),
+                report=lambda losses: self.report(self.of_all(losses, clients), evaluate),
+                weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
+                weigh=lambda vectors: self.weigh(vectors, clients),
+            )
             self.method.client_round(clients, now)  # theta_k - theta, weighted, into the sum
             self.check_reported(evaluate)
         else:
-            self.report(self.of_all(None, None), evaluate, cohort)
+            self.report(self.of_all(None, None), evaluate)
             if self.method.compares_changes:
-                self.weigh(None, None, cohort)
+                self.weigh(None, None)
         waited = self.ranks.seconds_waited - waited
         self.computing += time.perf_counter() - began - waited
         self.sum_changes()
         self.check_finite(t)
         if self.server:
             self.server.certify(t, self.model)
-        if not self.exchange.done:  # then theta stays as it was certified
+        # A theta that is certified stays, and so does theta where nobody was there to change it.
+        if not self.exchange.done and not self.nobody_is_there:
             self.step(t)
+
+    def clients_of(self, t: int) -> Clients | None:
+        """Draw the cohort of round `t`, if not all take part; return the hosted clients in it."""
+        if self.cohorts:
+            self.cohort = self.cohorts.of_round(t)
+            self.method.counts_for = self.cohort.counts_for
+        if self.cohort is None or self.clients is None:
+            return self.clients
+        return self.clients.among(self.cohort.counts_for)
+
+    def shares_of(self, clients: Clients) -> np.ndarray:
+        """Share of each of the `clients` in a mean over all clients of the round."""
+        if self.cohort is None:
+            return clients.sizes / self.total_rows
+        return self.cohort.shares[clients.numbers]
+
+    @property
+    def nobody_is_there(self) -> bool:
+        """Whether no client takes part in this round; the same on all ranks."""
+        return self.cohort is not None and not len(self.cohort.clients)
 
     def sum_changes(self) -> None:
         """Sum sum_k (n_k / n)(theta_k - theta) over all ranks; on every rank."""
@@ -175,23 +199,24 @@ class Training:
             return DONE
         return float(bool(signals.asked()))
 
-    def report(self, losses: np.ndarray | None, evaluate: bool, cohort: np.ndarray | None) -> None:
+    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
         """Send the losses at theta. The server steps the adversary, and sends the new weights."""
         self.reported = True
-        self.exchange.send_losses(losses, evaluate)
+        counts_for = None
+        if self.cohort and self.clients:
+            counts_for = self.cohort.counts_for[self.clients.numbers]
+        self.exchange.send_losses(losses, evaluate, counts_for)
         if self.server:
-            risks = self.receive_risks(evaluate, cohort)  # r_a, or of clients or cells
-            self.diverged = not self.all_finite(risks, cohort)
-            if self.method.reports and not self.diverged:
+            risks = self.receive_risks(evaluate)  # r_a, or of clients or cells
+            self.diverged = not self.all_finite(risks)
+            if self.method.reports and not self.diverged and not self.nobody_is_there:
                 assert risks is not None
                 self.server.keep_weights()
                 self.method.update_weights(risks)  # mu <- project(mu + lr_mu * r)
         if self.method.reports:
             self.send_weights()  # w = mu / rho
 
-    def weigh(
-        self, vectors: torch.Tensor | None, some: Clients | None, cohort: np.ndarray | None
-    ) -> np.ndarray:
+    def weigh(self, vectors: torch.Tensor | None, some: Clients | None) -> np.ndarray:
         """Send the vectors of `some` of the hosted clients; return the server's weight of each."""
         self.weighed = True
         hosted, size = len(self.clients.numbers) if self.clients else 0, self.model.size
@@ -202,14 +227,16 @@ class Training:
         gram = self.exchange.inner_products(part)
         weights = None
         if gram is not None:
-            weights = self.method.weigh_changes(gram, cohort)[:, None]
+            weights = np.zeros((len(gram), 1))
+            if not self.nobody_is_there:
+                weights[:, 0] = self.method.weigh_changes(gram)
         mine = np.empty((hosted, 1))
         self.exchange.scatter_clients(weights, mine)
         return mine[places, 0]
 
-    def receive_risks(self, evaluate: bool, cohort: np.ndarray | None) -> np.ndarray | None:
+    def receive_risks(self, evaluate: bool) -> np.ndarray | None:
         """Wait, on the server, for the risks at theta."""
-        return self.exchange.receive_risks(evaluate, cohort)
+        return self.exchange.receive_risks(evaluate, self.cohort)
 
     def of_all(self, losses: np.ndarray | None, some: Clients | None) -> np.ndarray | None:
         """Losses of all hosted clients, from the losses of `some` of them: 0 for the others."""
@@ -241,14 +268,14 @@ class Training:
     def send_weights(self) -> None:
         self.exchange.send_weights(self.method.weights() if self.server else None)
 
-    def all_finite(self, risks: np.ndarray | None, cohort: np.ndarray | None) -> bool:
-        """Whether all risks are finite, of the groups that have rows or the clients in `cohort`."""
+    def all_finite(self, risks: np.ndarray | None) -> bool:
+        """Whether all risks are finite: of groups that have rows, or of the round's clients."""
         if risks is None:
             return True
-        if risks is self.exchange.group_risks:
+        if risks is self.exchange.estimates:
             risks = risks[self.exchange.present]
-        elif cohort is not None:
-            risks = risks[cohort]
+        elif self.cohort is not None:
+            risks = risks[self.cohort.clients]
         return bool(np.isfinite(risks).all())
 
     def check_finite(self, t: int) -> None:
@@ -270,12 +297,13 @@ class Training:
         clients = sorted(k for clients in clients_by_rank for k in clients)
         if clients:
             return f"the model of client {clients[0]}"
-        of_groups, of_clients = self.exchange.group_risks, self.exchange.client_risks
-        if of_groups is not None and not self.all_finite(of_groups, None):
+        of_groups, of_clients = self.exchange.estimates, self.exchange.client_risks
+        if of_groups is not None and not self.all_finite(of_groups):
             bad = self.exchange.present & ~np.isfinite(of_groups)
             return f"the risk of group {self.groups[int(np.argmax(bad))]!r}"
-        if len(of_clients) and not self.all_finite(of_clients, self.method.cohort(self.t)):
-            client = int(np.argwhere(~np.isfinite(of_clients))[0][0])
+        if len(of_clients) and not self.all_finite(of_clients):
+            took_part = np.arange(len(of_clients)) if self.cohort is None else self.cohort.clients
+            client = took_part[np.argwhere(~np.isfinite(of_clients[took_part]))[0][0]]
             return f"the risk of client {client}"
         return "the sum of the clients' changes"
 

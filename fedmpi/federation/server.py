@@ -185,9 +185,12 @@ class Server:
         if weights is not None:
             row |= {f"weight/{g}": float(w) for g, w in zip(self.groups, weights, strict=True)}
         row |= self.add_client_weights(t)
-        risks = risks[~np.isnan(risks)]  # a group whose rows were all on dead ranks has no risk
+        # A group whose rows are all on dead ranks, or at clients that did not take part, has none.
+        risks = risks[~np.isnan(risks)] if not np.isnan(risks).all() else risks
         row |= {"worst": float(risks.max()), "best": float(risks.min())}
         row |= {"average": float(risks.mean())}
+        if self.method.counts_for is not None:
+            row |= {"clients": np.count_nonzero(self.method.counts_for)}
         row |= {
             "compute": round(mean_compute / n, 6),
             "exchange": round(max(0.0, wall - longest_compute) / n, 6),

@@ -9,6 +9,11 @@ rows, one step a round.
 
 By Lemma 1 the group weights that AFL plays are mu = P_A lambda: in SSG every mu can be reached, in
 ESG none but the priors, up to a row.
+
+In a cohort S whose client k is drawn with probability pi_k, both players have unbiased estimates:
+
+    theta  <- theta + sum_{k in S} lambda_k (theta_k - theta) / pi_k
+    lambda <- project(lambda + lr_mu * v),  v_k = r_k / pi_k in S, and 0 elsewhere
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ class AFL(Method):
     options = (LR_MU, ADVERSARY, BATCH_ROWS)
     reports = "clients"
     averages_theta = True
+    under_cohorts = True
 
     def start(self, counts: np.ndarray) -> None:
         sizes = counts.sum(axis=0)
@@ -43,7 +49,7 @@ class AFL(Method):
         return self.lambda_
 
     def update_weights(self, risks: np.ndarray) -> None:
-        c = self.config
+        c, risks = self.config, self.unbiased(risks)
         self.lambda_[self.held] = ascend(
             self.lambda_[self.held], risks[self.held], c.lr_mu, 0.0, c.adversary
         )

@@ -11,3 +11,4 @@ class Centralized(FedMinMax):
     title = "Centralized"
     options = (LR_MU, EPSILON, ADVERSARY, BATCH_ROWS)
     single_client = True
+    under_cohorts = False

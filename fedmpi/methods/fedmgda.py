@@ -9,7 +9,8 @@ Algorithm 1. With theta_k after the local epochs of client k:
 
 The shortest combination of all convex ones (eps = 1) has no negative product with any u_k: to first
 order no client's loss rises. At eps = 0 it is the mean of the normalised changes by lambda0, which
-is n_k / n here, and of a cohort n_k over its rows. The normalised changes make the length of a
+is n_k / n here, and of a cohort n_k over its rows (n_k / pi_k, normalised, if its clients are drawn
+with unequal probabilities pi_k). The normalised changes make the length of a
 round's step a number of its own, at most global_lr; the paper lets it fall over the rounds, as
 --schedule cosine does.
 
@@ -62,16 +63,16 @@ class FedMGDA(Method):
     )
     trains_locally = True
     compares_changes = True
+    under_cohorts = True
 
     def start(self, counts: np.ndarray) -> None:
         self.sizes = counts.sum(axis=0)
         self.lambda_ = self.sizes / self.sizes.sum()
 
-    def weigh_changes(self, gram: np.ndarray, cohort: np.ndarray | None) -> np.ndarray:
-        among = np.zeros(len(self.sizes), dtype=bool)
-        among[slice(None) if cohort is None else cohort] = True
-        among &= self.sizes > 0  # a client of a dead rank has none
-        self.lambda_ = np.where(among, self.sizes, 0) / self.sizes[among].sum()
+    def weigh_changes(self, gram: np.ndarray) -> np.ndarray:
+        sizes = self.unbiased(self.sizes)
+        among = sizes > 0  # a client of a dead rank, or that is not there, has none
+        self.lambda_ = sizes / sizes.sum()
         gram = gram[np.ix_(among, among)]
         if np.isfinite(gram).all():  # else the run has diverged, and the sum will tell
             centre = self.lambda_[among]

@@ -14,6 +14,13 @@ gradient of (1/n) sum over rows of w_a * loss: the step that one machine with al
 
 With --local-epochs each client takes many steps on minibatches of r_k(theta, w) instead. This
 variant saves communication, is no longer the centralized algorithm, and is not in the paper.
+
+In a cohort S whose client k is drawn with probability pi_k, both players have unbiased estimates:
+
+    r_a   = sum_{k in S} (n_{a,k} / n_a) r_{a,k}(theta) / pi_k
+    theta <- theta + sum_{k in S} (n_k / n)(theta_k - theta) / pi_k
+
+The models after local epochs are averaged as FedAvg averages them.
 """
 
 from __future__ import annotations
@@ -46,6 +53,7 @@ class FedMinMax(Method):
     )
     reports = "groups"
     averages_theta = True
+    under_cohorts = True
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -101,4 +109,4 @@ class FedMinMax(Method):
             return (by_cell[cell] * losses).mean()
 
         for i, change in clients.local_changes(now.t, self.config, weighted_mean):
-            clients.add(change, clients.sizes[i] / now.total_rows)
+            clients.add(change, now.shares[i])

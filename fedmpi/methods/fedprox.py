@@ -40,13 +40,13 @@ class FedProx(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    under_cohorts = True
 
     def client_round(self, clients: Clients, now: Round) -> None:
         if now.evaluate:
             now.report(clients.loss_sums())
-        shares = clients.sizes / now.total_rows
         pull = self.pull if self.config.mu_prox else None
-        clients.add_local_changes(now.t, self.config, lambda: shares, correction=pull)
+        clients.add_local_changes(now.t, self.config, lambda: now.shares, correction=pull)
 
     def pull(self, i: int, drift: Tensor) -> Tensor:
         """Gradient of mu_prox / 2 ||drift||^2."""

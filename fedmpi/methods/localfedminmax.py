@@ -6,6 +6,9 @@ the cells (a, k) that have rows, with rho_{a,k} = n_{a,k} / n, so that the step 
     theta <- theta - lr * grad sum_{a,k} mu_{a,k} r_{a,k}(theta)
 
 The floor is epsilon / K: with epsilon itself, 400 cells would pin 0.4 of the mass.
+
+In a cohort S whose client k is drawn with probability pi_k, the gradient is of the terms of S, each
+divided by pi_k, and so are the risks of the adversary's step, which are 0 for clients elsewhere.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class LocalFedMinMax(Method):
     options = (LR_MU, EPSILON, ADVERSARY, BATCH_ROWS)
     reports = "cells"
     averages_theta = True
+    under_cohorts = True
 
     def start(self, counts: np.ndarray) -> None:
         self.mu = counts.T / counts.sum()
@@ -38,7 +42,7 @@ class LocalFedMinMax(Method):
         return self.mu
 
     def update_weights(self, risks: np.ndarray) -> None:
-        c = self.config
+        c, risks = self.config, self.unbiased(risks)
         floor = c.epsilon / np.count_nonzero(self.held.any(axis=1))
         self.mu[self.held] = ascend(
             self.mu[self.held], risks[self.held], c.lr_mu, floor, c.adversary

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from fedmpi.methods import optimizer
-from fedmpi.methods.option import LOCAL_TRAINING, Option
+from fedmpi.methods.option import COHORTS, LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,10 @@ class Round:
     """Whether the server wants the losses for a row of the history, whatever the method."""
     total_rows: int
     """Number n of the training rows of all clients."""
+    shares: np.ndarray
+    """Share of each of this rank's clients in a mean over the clients of the round: n_k / n, or of
+    a cohort n_k / n_S. With unequal probabilities of inclusion pi_k, n_k / pi_k takes the place of
+    n_k."""
     report: Callable[[np.ndarray], None]
     """Send the losses at theta, hosted clients × groups, to the server."""
     weights: Callable[[], np.ndarray]
@@ -105,6 +109,14 @@ class Method:
     single_client: ClassVar[bool] = False
     """Whether one client holds all rows, whatever the setting."""
 
+    under_cohorts: ClassVar[bool] = False
+    """Whether the method is defined where only a cohort of the clients takes part in a round, so
+    that a run may have --participation, --cohort and --availability."""
+
+    counts_for: np.ndarray | None = None
+    """Of each client, for how many clients it counts in this round: 1 / pi_k, the inverse of its
+    probability to be in the cohort, and 0 if it is not. None: all take part in every round."""
+
     shared: dict[str, Tensor]
     """Current value of the state that `shared_state` began."""
 
@@ -118,9 +130,14 @@ class Method:
 
     @classmethod
     def all_options(cls) -> tuple[Option, ...]:
-        """Options of the method, and of the step of theta, unless the method steps theta itself."""
-        own_step = cls.apply is not Method.apply
-        return (*cls.options, *(() if own_step else optimizer.STEP_OPTIONS), AVERAGE)
+        """Options of the method, of the step of theta and of cohorts, as far as it has these.
+
+        A method that steps theta itself has no options of the step, and one that draws its own
+        cohorts none of cohorts.
+        """
+        step = optimizer.STEP_OPTIONS if cls.apply is Method.apply else ()
+        cohorts = COHORTS if cls.under_cohorts and not cls.has_cohorts() else ()
+        return (*cls.options, *step, AVERAGE, *cohorts)
 
     @classmethod
     def option(cls, name: str) -> Option | None:
@@ -147,12 +164,27 @@ class Method:
         raise NotImplementedError
 
     def update_weights(self, risks: np.ndarray) -> None:
-        """Go from the weights of this round to the next weights, given the risks reported."""
+        """Go from the weights of this round to the next weights, given the risks reported.
 
-    def weigh_changes(self, gram: np.ndarray, cohort: np.ndarray | None) -> np.ndarray:
+        If a cohort takes part, the risks of groups are unbiased estimates of the risks over all
+        clients; those of clients and cells are of the cohort, and NaN elsewhere: see `unbiased`.
+        """
+
+    def unbiased(self, of_clients: np.ndarray) -> np.ndarray:
+        """Estimate what all clients have, from what the cohort's have: a number or a row for each.
+
+        These are the terms of Horvitz and Thompson's estimate of any sum over all clients: 1 / pi_k
+        times what client k of the cohort has, and 0 for the others.
+        """
+        if self.counts_for is None:
+            return of_clients
+        counts_for = self.counts_for.reshape(-1, *[1] * (of_clients.ndim - 1))
+        return np.where(counts_for > 0, of_clients * counts_for, 0.0)
+
+    def weigh_changes(self, gram: np.ndarray) -> np.ndarray:
         """Weight of each client's vector, given the inner products of the vectors of all clients.
 
-        Clients that take no part have products of 0. `cohort` is that of the round.
+        Clients that take no part have products of 0: see `counts_for`.
         """
         raise NotImplementedError
 
@@ -212,7 +244,9 @@ class Method:
     def cohort(self, t: int) -> np.ndarray | None:
         """Numbers of the clients that take part in round `t`; None if all do.
 
-        Every rank calls `cohort` and must get the same numbers: draw them from the seed and `t`.
+        For a method that draws its own cohorts. Every rank calls `cohort` and must get the same
+        numbers: draw them from the seed and `t`. In the sums by group they are taken for a uniform
+        draw without replacement.
         """
         return None
 
@@ -225,7 +259,8 @@ class Method:
     def client_round(self, clients: Clients, now: Round) -> None:
         """Report the losses at theta; leave this rank's share of the sum in the model's change.
 
-        `clients` are those of the round's cohort; `clients.places` are their rows in `of_clients`.
+        `clients` are those of the round's cohort; `clients.places` are their rows in `of_clients`,
+        `clients.counts_for` the inverses of their probabilities of inclusion.
         Call `now.report` once: in every round of a method that `reports`, and otherwise where
         `now.evaluate` is set, because the server waits for this report.
         """

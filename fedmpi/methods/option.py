@@ -38,6 +38,7 @@ class Option:
     at_least: float | None = None
     above: float | None = None
     below: float | None = None
+    at_most: float | None = None
     grid: tuple[float, ...] = ()
     """Values that fedmpi.tune tries, unless the user gives others."""
     help: str = ""
@@ -61,12 +62,14 @@ class Option:
         if not isinstance(value, int | float):
             return
         allowed = {"at least": self.at_least, "above": self.above, "below": self.below}
+        allowed |= {"at most": self.at_most}
         bounds = " and ".join(f"{how} {v:g}" for how, v in allowed.items() if v is not None)
         good = (
             math.isfinite(value)
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
+            and (self.at_most is None or value <= self.at_most)
         )
         if not good:
             number = "" if math.isfinite(value) else "a finite number, "
@@ -114,3 +117,34 @@ BATCH_ROWS = Option(
     help="take a round's step on B rows of all clients together, by the seed (all rows)",
 )
 """Of methods that take one step a round: see federation/batches.py."""
+
+COHORTS = (
+    Option(
+        "participation",
+        above=0,
+        at_most=1,
+        label="{} of the clients a round",
+        help="share of the clients that take part in a round, drawn by the seed (1)",
+    ),
+    Option(
+        "cohort",
+        int,
+        at_least=1,
+        label="{} clients a round",
+        help="the same as a number of clients (all)",
+    ),
+    Option(
+        "availability",
+        str,
+        label="availability {}",
+        help="CSV of client,probability: how often each client can take part (always)",
+    ),
+    Option(
+        "availability_correction",
+        str,
+        choices=("yes", "no"),
+        label={"yes": "corrected", "no": "not corrected"},
+        help="weigh clients by 1 / how often they take part, so that sums are unbiased (yes)",
+    ),
+)
+"""Of methods that are defined where only some clients take part: see federation/cohorts.py."""

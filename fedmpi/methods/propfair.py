@@ -53,12 +53,12 @@ class PropFair(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    under_cohorts = True
 
     def client_round(self, clients: Clients, now: Round) -> None:
         if now.evaluate:
             now.report(clients.loss_sums())
-        shares = clients.sizes / now.total_rows
-        clients.add_local_changes(now.t, self.config, lambda: shares, objective=self.disutility)
+        clients.add_local_changes(now.t, self.config, lambda: now.shares, objective=self.disutility)
 
     def disutility(self, losses: Tensor, cell: Tensor) -> Tensor:
         """Minus log_eps(M - F) of a batch."""

@@ -9,6 +9,10 @@ With F_k the mean loss of client k at the theta received, and theta_k after its 
     theta  <- theta - sum_k Delta_k / sum_k h_k
 
 At q = 0 the new theta is the uniform mean of the clients' models, whatever the clients' sizes.
+
+In a cohort both sums are over its clients, as in the source, which draws clients by their sizes and
+not uniformly; with unequal probabilities pi_k the sums are of Delta_k / pi_k and h_k / pi_k. Each
+sum is unbiased, but for a factor of both; their quotient is not.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ class QFedAvg(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    under_cohorts = True
     scalars = 1
 
     def client_round(self, clients: Clients, now: Round) -> None:
@@ -51,10 +56,11 @@ class QFedAvg(Method):
         now.report(losses)
         q, lr = self.config.q, self.config.lr
         F = losses.sum(axis=1) / clients.sizes
-        weights, squares = F**q, np.empty(len(F))
+        weights, squares = F**q * clients.counts_for, np.empty(len(F))
         clients.add_local_changes(now.t, self.config, lambda: weights / lr, squares)
         h = weights / lr
         some = F > 0  # else the limit is 0, though below q = 1 F^(q-1) is infinite
+        squares *= clients.counts_for
         h[some] += q * F[some] ** (q - 1) * squares[some] / lr**2
         clients.model.scalars[0] = float(h.sum())
 

@@ -12,9 +12,10 @@ c = sum_k p_k c_k. With S the clients of the round, and tau_k the local steps of
 
 The paper weighs clients alike, p_k = 1 / K (--shares clients): c then moves by |S| / K times the
 mean over S. By default p_k = n_k / n, so that the minimum is that of FedAvg's objective, the mean
-over all rows. With one full-batch step and all clients a round is a step of one machine with all
-rows. Where all clients take part, c <- c + sum_k p_k (c_k' - c), which is the same, but forgets
-clients whose ranks have died.
+over all rows. If clients are drawn with unequal probabilities pi_k, theta moves by p_k / pi_k in
+place of p_k; c stays the sum over all clients. With one full-batch step and all clients a round is
+a step of one machine with all rows. Where all clients take part, c <- c + sum_k p_k (c_k' - c),
+which is the same, but forgets clients whose ranks have died.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Scaffold(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    under_cohorts = True
     scalars = 1
     vectors = 1
 
@@ -80,7 +82,7 @@ class Scaffold(Method):
         shares = np.full(len(clients.sizes), 1 / config.clients)
         if config.shares == "rows":
             shares = clients.sizes / now.total_rows
-        sampled = self.cohort(now.t) is not None
+        sampled = self.counts_for is not None
         gradients = clients.gradients() if config.variate == "I" else None
         steps = config.local_epochs * np.maximum(1, -(-clients.sizes // config.batch_size))
         trained = clients.local_changes(
@@ -88,14 +90,14 @@ class Scaffold(Method):
         )
         for i, change in trained:
             mine, share = variates[clients.places[i]], float(shares[i])
-            clients.add(change, share)
+            clients.add(change, share * clients.counts_for[i])
             if gradients is None:
                 new = mine - c - change / (config.lr * float(steps[i]))
             else:
                 new = gradients[i]
             clients.model.vectors[0].add_(new - (mine if sampled else c), alpha=share)
             mine.copy_(new)
-        clients.model.scalars[0] = float(shares.sum())
+        clients.model.scalars[0] = float((shares * clients.counts_for).sum())
 
     def update(self, model: FlatModel) -> Tensor:
         self.shared["c"].add_(model.vectors[0])

@@ -11,6 +11,14 @@ weights have arrived when the training is done. t = 0 is FedAvg, a large t follo
 `--tilt-level sample` tilts over rows instead: the local objective of a batch is
 (1/t) log mean exp(t loss), and the models are averaged as in FedAvg. Where all clients are alike
 (ESG) a tilt over clients can do nothing, but a tilt over rows can.
+
+In a cohort S whose client k is drawn with probability pi_k, v is normalised over S:
+
+    v_k proportional to (n_k / pi_k) exp(t F_k), k in S
+
+The normaliser sum_k (n_k / n) exp(t F_k) of all clients has an unbiased estimate in S, but v, a
+quotient, has not: a cohort of one client has no tilt at all. To divide by an estimate from former
+rounds instead, as the source's stochastic solver for rows does, would be of an older theta.
 """
 
 from __future__ import annotations
@@ -56,6 +64,7 @@ class TERM(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    under_cohorts = True
     weighs_next_round = False
 
     def __init__(self, config: Config) -> None:
@@ -68,8 +77,9 @@ class TERM(Method):
         self.tilted = self.share
 
     def update_weights(self, risks: np.ndarray) -> None:
-        with np.errstate(divide="ignore"):  # a client of a dead rank has share 0
-            exponent = np.log(self.share) + self.config.tilt * risks
+        share = self.unbiased(self.share)
+        with np.errstate(divide="ignore"):  # a client that is dead, or absent, has share 0
+            exponent = np.log(share) + self.config.tilt * np.where(share > 0, risks, 0.0)
         unscaled = np.exp(exponent - exponent.max())  # the maximum out, so that none overflows
         self.tilted = unscaled / unscaled.sum()
 
@@ -86,7 +96,7 @@ class TERM(Method):
             clients.add_local_changes(now.t, self.config, lambda: now.weights()[:, 0])
             return
         for i, change in clients.local_changes(now.t, self.config, self.tilted_loss):
-            clients.add(change, clients.sizes[i] / now.total_rows)
+            clients.add(change, now.shares[i])
 
     def tilted_loss(self, losses: Tensor, cell: Tensor) -> Tensor:
         """Tilted loss (1/t) log mean exp(t loss) of a batch; the batch's mean loss at t = 0."""

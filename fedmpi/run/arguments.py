@@ -28,6 +28,8 @@ from fedmpi.run.checkpoint import parse_every
 from fedmpi.run.config import Config
 from fedmpi.run.logs import LOGS
 from fedmpi.run.logs import find as find_logs
+from fedmpi.run.participation import NAMES as COHORT_NAMES
+from fedmpi.run.participation import settle_participation
 from fedmpi.run.privacy import SLOWER, add_privacy_options, check_privacy, settle_sums
 from fedmpi.run.solver import SOLVERS, bundle, check_newton
 from fedmpi.run.tuned import apply_tuned
@@ -42,12 +44,8 @@ REPLICATES = 1000
 """Default of --bootstrap."""
 MOST_REPLICATES = 100_000
 LARGEST_SEED = 2**63 - 1
-FIELDS = {field.name for field in dataclasses.fields(Config)} - {
-    "options",
-    "data",
-    "auto_decay",
-    "counted",
-}
+UNASKED = {"options", "data", "auto_decay", "available", "counted"}
+FIELDS = {field.name for field in dataclasses.fields(Config)} - UNASKED
 DATA_OPTIONS = tuple(name for name in DATA_NAMES if name != "seed")
 
 
@@ -232,6 +230,11 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         vars(a).setdefault(option.name, None)
     _settle(a, dataset, method)
     settle_sums(a)
+    if method.single_client:
+        a.clients = 1
+    elif a.clients is None and a.setting != OWNED and not column_of(a.setting):
+        a.clients = DEFAULT_CLIENTS if one_process else client_ranks
+    settle_participation(a, method)
     given = {name for name, value in vars(a).items() if value is not None}
     _fill_in(a, dataset.preset, method, given)
     _check_uses(a, dataset, method)
@@ -271,10 +274,6 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         raise UserError(f"--cuda-aware sums on the GPUs, {other} does not: give one of them.")
     if a.balance == "speed" and a.setting == OWNED and not a.client:
         raise UserError(f"--balance speed: the rows of {a.dataset} stay with their owners' ranks.")
-    if method.single_client:
-        a.clients = 1
-    elif a.clients is None and a.setting != OWNED and not column_of(a.setting):
-        a.clients = DEFAULT_CLIENTS if one_process else client_ranks
     few = a.clients is not None and a.clients < client_ranks
     if few and not method.single_client and a.setting != OWNED:
         raise UserError(
@@ -290,7 +289,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
         a.average = "last"  # the theta that is certified
     options = {option.name: getattr(a, option.name) for option in method.all_options()}
     others = {name: value for name, value in vars(a).items() if name in FIELDS}
-    config = Config(**others, options=options)
+    config = Config(**others, options=options, available=a.available)
     check_until(config)
     return config
 
@@ -358,9 +357,12 @@ def _fill_in(a: argparse.Namespace, preset: Preset, method: type[Method], given:
             defaults[option.name] = 1 if option.name == "local_epochs" else option.default
     if not local:
         model, loss = a.model or preset.model, a.loss or preset.loss
-        # Newton's step sums more than a change of theta, of which exact sums know the limits.
-        by_gradient = {"optimizer"} if a.sums == "exact" else set()
-        defaults |= bundle(a.solver, model, loss, method, given | by_gradient, preset.rounds)
+        # Newton's step sums more than a change of theta, of which exact sums know the limits, and
+        # is of all clients, as are batches of the federation.
+        partial = any(getattr(a, name) is not None for name in COHORT_NAMES)
+        by_gradient = {"optimizer"} if a.sums == "exact" or partial else set()
+        of_solver = bundle(a.solver, model, loss, method, given | by_gradient, preset.rounds)
+        defaults |= of_solver | ({"batch_rows": None} if partial else {})
         if a.dp_epsilon is not None and a.solver == "fast":
             defaults |= SLOWER
     for name, value in defaults.items():

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fedmpi.methods.option import COHORTS
+
 IDENTITY = "science"
 """Key of the identity in config.json, checkpoints and failed.json. It is the name that the identity
 had at first: runs and checkpoints from then are recognised."""
@@ -88,6 +90,8 @@ class Config:
     progress: str
     auto_decay: float | None = None
     """The weight decay where the solver's default is `auto`: it takes the number of rows."""
+    available: dict[str, float] | None = None
+    """How often each client can take part, by its name or number: what --availability names."""
     data: str | None = None
     """Fingerprint of owners' files; for all other data the dataset's key serves."""
     counted: bool = False
@@ -112,6 +116,11 @@ class Config:
         from fedmpi.data.settings import column_of
 
         return column_of(self.setting)
+
+    @property
+    def partial(self) -> bool:
+        """Whether the options let only some clients take part in a round."""
+        return any(self.options.get(option.name) for option in COHORTS)
 
     def saved(self) -> dict:
         """Return all settings by name, the method's options among them, as config.json has them."""
@@ -164,6 +173,7 @@ class Config:
 NOT_IDENTITY = (
     "bootstrap",
     "log",
+    "availability",
     "auto_decay",
     "counted",
     "eval_every",

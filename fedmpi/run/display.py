@@ -212,5 +212,7 @@ class Progress:
 
     @staticmethod
     def _worst(groups: tuple[str, ...], risks: np.ndarray) -> str:
+        if np.isnan(risks).all():  # nobody was available
+            return ""
         a = int(np.nanargmax(risks))
         return f"worst {risks[a]:.4f} ({groups[a]})"

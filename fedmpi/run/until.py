@@ -18,7 +18,7 @@ def can_be_certified(config: Config) -> bool:
     decays = bool(config.options.get("weight_decay"))
     convex = config.model == "logistic" and config.loss == "cross-entropy" and decays
     whole = not config.options.get("batch_rows") and not config.local_epochs
-    return convex and whole and config.method in CERTIFIED
+    return convex and whole and not config.partial and config.method in CERTIFIED
 
 
 def read_until(until: str | None) -> float | None:
