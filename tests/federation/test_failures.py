@@ -63,7 +63,7 @@ def difference(run: Run, arguments: list[str]) -> float:
 def runs(tmp_path_factory) -> tuple[Path, str]:
     """A run of every method, each losing a rank at another point; and what was printed."""
     out = tmp_path_factory.mktemp("dying")
-    command = ["mpirun", *ULFM, "-n", "11", sys.executable]
+    command = ["mpirun", *ULFM, "-n", "12", sys.executable]
     command += [str(REPOSITORY / "tests/helpers/dying.py")]
     table = people(out / "people.csv")
     split_by_owner(table, out / "people")

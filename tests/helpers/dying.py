@@ -1,6 +1,6 @@
 """Kill ranks at given moments, in one launch: after each run the survivors do the next run.
 
-mpirun --with-ft ulfm -n 11 python tests/helpers/dying.py OUT CSV ROUNDS
+mpirun --with-ft ulfm -n 12 python tests/helpers/dying.py OUT CSV ROUNDS
 """
 
 import os
@@ -27,6 +27,7 @@ MOMENTUM = (
     "--average tail --adversary multiplicative"
 )
 RUNS = {
+    "cohort": "--setting PSG --lr-mu 0.1 --cohort 5 --optimizer nesterov",
     "momentum": MOMENTUM,
     "adam": "--method afl --setting PSG --lr-mu 0.1 --batch-rows 30 --optimizer adam --lr 0.01",
     "localfedminmax": "--method localfedminmax --setting PSG --lr-mu 0.1",
@@ -39,6 +40,7 @@ RUNS = {
 }
 """Options of each run. At FedMinMax's run four client ranks are left: one for each group."""
 WHEN = {
+    "cohort": (3, Exchange, "send_losses"),
     "momentum": (4, Training, "look_at_ranks"),
     "adam": (3, Exchange, "sum_changes"),
     "localfedminmax": (5, Exchange, "sum_changes"),
@@ -50,7 +52,7 @@ WHEN = {
     "owners": (4, Exchange, "send_losses"),
 }
 """Round of the death, and the call that the rank dies in; `evaluate` scores after the rounds."""
-STOPS = {"momentum": 5, "afl": 5}
+STOPS = {"cohort": 5, "momentum": 5, "afl": 5}
 """Round at which a run is asked to stop, one after the death; the survivors resume the run."""
 
 

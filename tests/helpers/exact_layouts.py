@@ -37,12 +37,16 @@ KINDS = {
     "nesterov": "--optimizer nesterov --batch-rows 37",
     "adam": "--optimizer adam --lr 0.02 --adversary multiplicative",
     "fedavg": LOCAL,
+    "cohort": "--cohort 4",
+    "fedavg-cohort": f"{LOCAL} --participation .4",
     "validate": "--validate .2 --eval-every 2 --metrics auc,calibration,odds",
     "brier": "--loss brier --average tail",
     "cnn": "--model cnn --micro-batch 16 --rounds 2",
     "owners": "",
     "owners-batches": "--batch-rows 37 --validate .2",
 }
+PLAIN = ("cohort", "fedavg-cohort")
+"""Kinds that are not secure."""
 
 
 def people(rows: int) -> list[str]:
@@ -84,7 +88,7 @@ def arguments(kind: str, out: Path, output: str) -> list[str]:
         whose, names = f"fashionmnist --setting SSG --clients {CLIENTS}", ""
     elif kind.startswith("owners"):
         whose = f"csv:{out / 'owners'}/"
-    adversary = [] if kind == "fedavg" else ["--lr-mu", "0.1"]
+    adversary = [] if kind.startswith("fedavg") else ["--lr-mu", "0.1"]
     return [
         *("--dataset", *whose.split(), *names.split(), "--dtype", "float32", "--seed", "3"),
         *("--rounds", str(ROUNDS), "--progress", "none", "--solver", "paper", "--lr", "0.1"),
@@ -106,6 +110,8 @@ def main() -> int:
     for kind in KINDS:
         for layout, (size, sums) in LAYOUTS.items():
             options = [*arguments(kind, out, f"{kind}-{layout}"), *sums.split()]
+            if kind in PLAIN and layout in SECURE:
+                continue
             if team := teams[size]:
                 Job(team, resolve(options, max(1, size - 1), one_process=size == 1)).run()
             world.meet()

@@ -32,6 +32,8 @@ STEPS = {
 """Options of the step of theta and of the adversary: of all rows, or of batches of 37."""
 LAST = list(STEPS)[-1]
 OTHERS = ("dirichlet:0.3", "dirichlet-classes:0.3", "quantity:0.5", "by:h")
+COHORTS = {"cohort": "--cohort 4"}
+"""Only some clients take part in a round."""
 OF_THE_PAPER = ("fedminmax", "centralized", "localfedminmax", "afl", "fedavg", "qfedavg", "term")
 """Methods in all settings; the others in PSG alone, where clients lack groups but share some."""
 RUNS = [
@@ -42,6 +44,9 @@ RUNS = [
 RUNS += [*(("fedminmax", setting, "") for setting in OTHERS), ("fedavg", OTHERS[0], "")]
 RUNS += [(method, "PSG", steps) for steps in STEPS for method in ("fedminmax", "centralized")]
 RUNS += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
+RUNS += [
+    (m, "PSG", some) for some in COHORTS for m in methods.FILES if methods.find(m).under_cohorts
+]
 
 
 def name_of(method: str, setting: str, steps: str, size: int) -> str:
@@ -60,7 +65,7 @@ def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> l
         *(local if methods.find(method).trains_locally else ["--lr-mu", "0.1"]),
         *("--solver", "paper", "--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
         *("--metrics", "auc,calibration,odds"),
-        *STEPS.get(steps, "").split(),
+        *(STEPS | COHORTS).get(steps, "").split(),
     ]
 
 

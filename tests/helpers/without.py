@@ -1,8 +1,8 @@
 """Training whose ranks die, stated plainly: autograd over all rows at once, in float64.
 
 A second opinion on fedmpi.federation.failures. This module takes from the program the prepared
-rows, the partition, the first theta and the order of the batches. A client of a dead rank takes
-part up to its last round.
+rows, the partition, the first theta, the order of the batches and who is in a cohort. A client of a
+dead rank takes part up to its last round.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ from fedmpi.data.partition import partition
 from fedmpi.data.prepare import prepare
 from fedmpi.federation.batches import Batches, places_in_groups
 from fedmpi.federation.clients import batch_order
+from fedmpi.federation.cohorts import Cohorts
+from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.run.config import Config
 
 
@@ -94,6 +96,8 @@ class Federation:
     def batch(self, t: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places in `rows` of a round's batch, and how many of the rows each place counts for."""
         wanted = self.config.options.get("batch_rows")
+        if self.config.options.get("cohort"):
+            return self.cohort(t, self.client[rows])
         if not wanted:
             return np.arange(len(rows)), np.ones(len(rows))
         group = self.group[rows]
@@ -103,6 +107,14 @@ class Federation:
         drawn = np.bincount(group[chosen], minlength=len(sizes))
         assert ((drawn > 0) == (sizes > 0)).all()  # no group that has rows is without a risk
         return chosen, (sizes / np.maximum(drawn, 1))[group[chosen]]
+
+    def cohort(self, t: int, client: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places of the rows of a round's cohort, and how many rows each counts for."""
+        cohorts = Cohorts(FedMinMax(self.config), self.config)
+        cohorts.sizes = np.bincount(client, minlength=self.config.clients)
+        drawn = cohorts.of_round(t).clients
+        places = np.flatnonzero(np.isin(client, drawn))
+        return places, np.full(len(places), len(np.unique(client)) / len(drawn))
 
     def train_locally(self, theta: list[Tensor], k: int, t: int) -> list[Tensor]:
         c, mine = self.config, np.flatnonzero(self.client == k)
