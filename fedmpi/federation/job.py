@@ -205,11 +205,14 @@ class Job:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
-        if self.method.has_cohorts() or c.partial:
+        some, counted = self.method.has_cohorts() or c.partial, self.config.clients is None
+        if some and not counted:
             self._set_up_cohorts()
         speeds = self._speeds() if c.balance == "speed" else None
         settled = self._on_server(lambda plan: plan.allocate(self.prepared, speeds))
         self._settle(**settled)
+        if some and counted:  # the values of a column are the clients: --setting by:COLUMN
+            self._set_up_cohorts()
 
     def _settle(self, **changes: object) -> None:
         """Replace options that are known only now, in every copy of the configuration here."""

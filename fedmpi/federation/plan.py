@@ -43,6 +43,7 @@ from fedmpi.run import checkpoint
 from fedmpi.run.config import Config
 from fedmpi.run.display import Progress
 from fedmpi.run.folder import RunFolder
+from fedmpi.run.participation import among_clients
 from fedmpi.run.solver import AUTO, decay_for
 
 if TYPE_CHECKING:
@@ -341,6 +342,8 @@ class Plan:
             self.notes.append(self.budget.note())
         if batch_rows := c.options.get("batch_rows"):
             batch_shares(batch_rows, self.allocation.partition.group_sizes)
+        if c.clients is None and c.partial:
+            among_clients(c.options, self.whole.clients)  # refuses a cohort of more than there are
         # Last: a mistake above must not cost a run that the folder holds.
         self.folder.claim(c, c.identity())
         auto = c.options.get("weight_decay") == AUTO
