@@ -15,9 +15,9 @@ from fedmpi.compare.plan import Block, Cell, Request
 from fedmpi.compare.ranks import Ranks, rank_methods
 from fedmpi.compare.variants import Variant
 from fedmpi.reproduce.gridfile import KeptRecord, runs_of
-from fedmpi.reproduce.statistics import Mean, over
+from fedmpi.reproduce.statistics import Means, means_of
 from fedmpi.run.record import Record
-from fedmpi.scoring.comparison import Difference, decide, difference, estimate
+from fedmpi.scoring.comparison import Difference, decide, difference
 from fedmpi.scoring.replicates import Replicates, read_replicates
 from fedmpi.significance import holm
 
@@ -47,13 +47,10 @@ class Outcome:
         found = {seed: read_replicates(r.folder) for seed, r in self.records.items()}
         return {seed: replicates for seed, replicates in found.items() if replicates}
 
-    def mean(self, name: str) -> Mean | None:
-        """Mean over the seeds of a figure in result.json."""
-        return over(record.result.get(name) for record in self.records.values())
-
-    def estimate(self, criterion: str) -> Difference | None:
-        """The criterion's risk with its interval over seeds and rows; None without replicates."""
-        return estimate(self.replicates, criterion) if self.replicates else None
+    @cached_property
+    def means(self) -> Means:
+        """Means over the seeds, with intervals where they are known."""
+        return means_of(list(self.records.values())) if self.records else {}
 
     @property
     def cost(self) -> Cost | None:
@@ -107,7 +104,8 @@ class Comparison:
         outcome = self.outcomes.get((block, variant.text))
         if outcome and outcome.failures:
             return math.inf
-        mean = outcome.mean(f"{self.criterion}_risk") if outcome and outcome.complete else None
+        known = outcome.means if outcome and outcome.complete else {}
+        mean = known.get(("risk", self.criterion))
         return mean.mean if mean else None
 
 

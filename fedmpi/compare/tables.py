@@ -93,8 +93,8 @@ def figures_of(comparison: Comparison, outcome: Outcome) -> dict:
     """All figures of a method in a block, as the row of the CSV file; "" for what is not known."""
     criterion = comparison.criterion
     other = "average" if criterion == "worst" else "worst"
-    mean = outcome.mean(f"{criterion}_risk")
-    told = outcome.estimate(criterion)
+    mean = outcome.means.get(("risk", criterion))
+    ends = mean.interval if mean else None
     test = comparison.tests.get((outcome.block, outcome.variant.text))
     cost = outcome.cost
     row = {
@@ -105,16 +105,16 @@ def figures_of(comparison: Comparison, outcome: Outcome) -> dict:
         "failed": len(outcome.failures),
         "risk": mean.mean if mean else "",
         "std": mean.std if mean and mean.std is not None else "",
-        "low": told.low if told else "",
-        "high": told.high if told else "",
+        "low": ends[0] if ends else "",
+        "high": ends[1] if ends else "",
         "difference": test.difference.value if test else "",
         "difference_low": test.difference.low if test else "",
         "difference_high": test.difference.high if test else "",
         "p": test.difference.p_different if test else "",
         "p_holm": test.p if test else "",
         "verdict": test.verdict if test else "",
-        "other_risk": _mean(outcome.mean(f"{other}_risk")),
-        "worst_accuracy": _mean(outcome.mean("worst_accuracy")),
+        "other_risk": _mean(outcome.means.get(("risk", other))),
+        "worst_accuracy": _mean(outcome.means.get(("accuracy", "worst"))),
     }
     costs = cost._asdict() if cost else dict.fromkeys(("rounds", "passes", "bytes", "seconds"), "")
     return row | costs
@@ -172,7 +172,7 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
         records = [r for o in outcomes if o.block.dataset == dataset for r in o.records.values()]
         notes += [f"{without_folder(dataset)}: {note}" for note in shared_notes(records)]
     if any(o.records and not o.replicates for o in outcomes):
-        notes.append("Runs without bootstrap.npz in their folders have no interval and no test.")
+        notes.append("Runs without bootstrap.npz in their folders have no test.")
     failed = {(o.variant.text, o.block.title): o.failures for o in outcomes if o.failures}
     notes += [f"Failed: {name} on {where}: {why[0]}" for (name, where), why in failed.items()]
     return list(dict.fromkeys(notes))
