@@ -157,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--datasets", nargs="+", required=True, metavar="DATASET", help=text)
     text = f"of {', '.join(FILES)}; with options of its own as in qfedavg,q=5 (all)"
     g.add_argument("--methods", nargs="+", metavar="METHOD", help=text)
-    text = "who holds which rows (ESG, PSG, SSG)"
+    text = "who holds which rows, as ESG, dirichlet:.3, by:COLUMN (ESG PSG SSG)"
     g.add_argument("--settings", nargs="+", metavar="SETTING", help=text)
     g.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="(0 1 2)")
     text = f"method that the others are tested against ({CONTROL}, or the first)"
@@ -192,7 +192,6 @@ def read_request(a: argparse.Namespace) -> Request:
     from fedmpi.data.settings import canonical
     from fedmpi.methods import FILES
     from fedmpi.reproduce.statistics import method_order
-    from fedmpi.run.arguments import DEFAULT_CLIENTS
 
     given = argparse.Namespace(**{name: vars(a).pop(name) for name in OF_THE_COMPARISON})
     a.method = a.setting = a.seed = a.fold = a.tuned = a.output = None
@@ -217,7 +216,7 @@ def read_request(a: argparse.Namespace) -> Request:
         named=bool(given.methods),
         settings=unique([canonical(name) for name in given.settings or ()]),
         seeds=seeds,
-        clients=DEFAULT_CLIENTS if a.clients is None else a.clients,
+        clients=a.clients,
         local_rounds=given.local_rounds,
         criterion=given.criterion,
         budget=1 if given.no_tune else given.budget,

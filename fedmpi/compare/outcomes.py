@@ -14,6 +14,7 @@ from fedmpi.bench.curve import Cost, cost_of
 from fedmpi.compare.plan import Block, Cell, Request
 from fedmpi.compare.ranks import Ranks, rank_methods
 from fedmpi.compare.variants import Variant
+from fedmpi.errors import UserError
 from fedmpi.reproduce.gridfile import KeptRecord, runs_of
 from fedmpi.reproduce.statistics import Means, means_of
 from fedmpi.run.record import Record
@@ -78,6 +79,8 @@ class Comparison:
     variants: list[Variant]
     outcomes: dict[tuple[Block, str], Outcome]
     tests: dict[tuple[Block, str], Tested] = field(default_factory=dict)
+    untested: list[str] = field(default_factory=list)
+    """Why methods with replicates have no test."""
 
     def of(self, block: Block) -> list[Outcome]:
         """Outcomes in a block, in the order of the methods; a method may not be there."""
@@ -141,9 +144,14 @@ def tests_in(comparison: Comparison, block: Block) -> dict[str, Tested]:
         return {}
     differences: dict[str, Difference] = {}
     for outcome in comparison.of(block):
-        if outcome is not control and outcome.replicates.keys() & control.replicates.keys():
-            name, criterion = outcome.variant.text, comparison.criterion
-            differences[name] = difference(outcome.replicates, control.replicates, criterion)
+        name = outcome.variant.text
+        if outcome is control or not outcome.replicates.keys() & control.replicates.keys():
+            continue
+        try:
+            seeds = outcome.replicates, control.replicates
+            differences[name] = difference(*seeds, comparison.criterion)
+        except UserError as error:  # the rows of by:COLUMN are prepared by themselves
+            comparison.untested.append(f"No test of {name} on {block.title}: {error}")
     verdicts = decide(differences)
     adjusted: Any = holm([d.p_different for d in differences.values()])
     return {

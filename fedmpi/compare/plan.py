@@ -12,10 +12,11 @@ from fedmpi import data as datasets
 from fedmpi.compare.variants import Variant, check_options, groups_of, run_name, run_options
 from fedmpi.data.options import DataOptions
 from fedmpi.data.partition import SETTINGS
+from fedmpi.data.settings import column_of
 from fedmpi.errors import UserError
 from fedmpi.federation.grid import Plan, look
 from fedmpi.reproduce.gridfile import without_folder
-from fedmpi.run.arguments import DATA_OPTIONS, resolve_options, short_name
+from fedmpi.run.arguments import DATA_OPTIONS, DEFAULT_CLIENTS, resolve_options, short_name
 from fedmpi.run.display import say
 
 if TYPE_CHECKING:
@@ -193,7 +194,11 @@ def options_of(request: Request, cell: Cell, seed: int) -> argparse.Namespace:
     base, single = request.bases[cell.block.dataset], cell.variant.method.single_client
     setting = None if owned(base) else "ESG" if single else cell.block.setting
     clients = request.clients if setting else None
-    return run_options(base, cell.variant, setting, seed, clients, request.local_rounds)
+    if clients is None and setting and not column_of(setting):  # whose values are the clients
+        clients = DEFAULT_CLIENTS
+    a = run_options(base, cell.variant, setting, seed, clients, request.local_rounds)
+    a.skew = a.skew if setting in SETTINGS else None
+    return a
 
 
 def plan_runs(request: Request, cell: Cell) -> None:

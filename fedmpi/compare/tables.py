@@ -173,6 +173,7 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
         notes += [f"{without_folder(dataset)}: {note}" for note in shared_notes(records)]
     if any(o.records and not o.replicates for o in outcomes):
         notes.append("Runs without bootstrap.npz in their folders have no test.")
+    notes += comparison.untested
     failed = {(o.variant.text, o.block.title): o.failures for o in outcomes if o.failures}
     notes += [f"Failed: {name} on {where}: {why[0]}" for (name, where), why in failed.items()]
     return list(dict.fromkeys(notes))

@@ -224,7 +224,9 @@ class Members:
 
         Runs that use equally many ranks get the same object.
         """
-        number = min(self.team.size, config.clients + 1)
+        # With --setting by:COLUMN the clients are counted when the data are read.
+        clients = self.team.size if config.clients is None else config.clients
+        number = min(self.team.size, clients + 1)
         if number not in self._made:  # a communicator is made once: MPI has only so many
             self._made[number] = self.team.first(number)
         return self._made[number]

@@ -311,6 +311,22 @@ def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
     assert not (tmp_path / "out/tuned.json").exists()
 
 
+def test_settings_of_other_kinds(options, tmp_path):
+    """As many clients as a column has values, and one client, whose rows are prepared apart."""
+    given = [*options[:3], *options[5:], "--datasets", options[2], "--methods", "fedminmax"]
+    given += ["centralized", "--settings", "by:g", "Dirichlet:.50", "--no-tune", "--skew", 9]
+    at = given.index("--clients")
+    assert run(*given[:at], *given[at + 2 :], "--output", tmp_path) == 0
+    runs = {r.config["setting"]: r.config for r in find_runs([tmp_path])}
+    assert runs["by:g"]["clients"] == 3 and runs["dirichlet:0.5"]["clients"] == 40
+    assert runs["ESG"]["clients"] == 1 and runs["dirichlet:0.5"]["skew"] is None
+    table = rows_of(tmp_path / "comparison.csv")
+    tested = {(row["setting"], row["method"]) for row in table if row["verdict"]}
+    assert tested == {("dirichlet:0.5", "centralized")}
+    text = (tmp_path / "comparison.md").read_text()
+    assert "No test of centralized on csv-people by:g" in text
+
+
 def test_a_candidate_that_fails_is_out_of_the_running(options, tmp_path, capsys, monkeypatch):
     """Also in the next launch, for which the others are noted, and where all of them fail."""
     monkeypatch.setattr("fedmpi.methods.option.STEPS", (1e200,))
