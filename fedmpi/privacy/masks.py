@@ -49,8 +49,8 @@ from fedmpi.privacy.versions import check_same_versions, listed
 
 T = TypeVar("T")
 
-CHUNK = 32768
-"""Numbers that are masked at a time: 256 kB of them, and of the stream, stay in a core's cache. It
+CHUNK = 2**16
+"""Numbers that are masked at a time: 512 kB of them, and of the stream, stay in a core's cache. It
 is part of the protocol."""
 GCM_TAG = 16
 """Bytes that AES-GCM writes after the stream."""
