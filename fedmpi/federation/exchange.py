@@ -92,6 +92,8 @@ class Exchange:
         """Whether any rank had been asked to stop when the last round closed; same on all ranks."""
         self._by_group = reports == "groups"
         self._by_client = reports in ("clients", "cells")
+        if masks and self._by_client:
+            raise ValueError(f"masks hide in sums: reports of {reports} have no sum to hide in")
         self.t = 0
         """The round that is under way."""
         self._exact, self.masks, self.attempt = exact_losses, masks, attempt

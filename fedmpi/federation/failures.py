@@ -12,7 +12,6 @@ The flag needs Open MPI 5: MPICH ends the job when a rank dies.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,10 +22,12 @@ import torch
 from fedmpi.errors import UserError
 from fedmpi.federation.rounds import Training
 from fedmpi.methods import method as base
+from fedmpi.models.fixed_point import is_whole
 from fedmpi.mpi import launcher
 from fedmpi.mpi.failures import Survivors, keep
 from fedmpi.mpi.init import MPI
 from fedmpi.mpi.ranks import Ranks
+from fedmpi.privacy.graph import too_few
 from fedmpi.run.display import warn
 from fedmpi.run.lost_ranks import RANKS, clients_of
 
@@ -59,19 +60,22 @@ class SurvivingTraining(Training):
     """Whether the server has them, on every rank."""
     _total: np.ndarray | None = field(default=None, init=False)
     """Sum of the round that this rank has got, if sums are secret."""
+    _handed: bool = field(default=False, init=False)
+    """Whether MPI has got what this rank adds to that sum, masked, in the model's buffer."""
+    _unsaved: bool = field(default=False, init=False)
+    """Whether no checkpoint knows yet that ranks have died in a run whose sums are secret."""
 
     def begin_rounds(self) -> None:
         """Leave sending the first weights to the first round, which is repeated after a death."""
         self._theta = torch.empty_like(self.model.theta)
 
     def whole_round(self, t: int, evaluate: bool) -> tuple[float, float] | None:
-        self._risks, self._risks_known, self._total = None, False, None
+        self._risks, self._risks_known = None, False
+        self._total, self._handed = None, False
         self._theta.copy_(self.model.theta)
         beside = [*self.method.kept_everywhere().values(), *self.method.of_clients.values()]
         before = [value.clone() for value in beside]
-        state = {}
-        if self.server:
-            state = {name: np.array(value) for name, value in self.method.state().items()}
+        state, ascended = self._weights_now(), False
 
         def work() -> tuple[float, float] | None:
             if self._weights_due:
@@ -80,33 +84,56 @@ class SurvivingTraining(Training):
             return Training.whole_round(self, t, evaluate)
 
         def again(lost: list[int]) -> None:
+            nonlocal state, ascended
             self.model.theta.copy_(self._theta)
             for value, old in zip(beside, before, strict=True):
                 value.copy_(old)
             self.method.restore(state)
             if self.exchange.masks:
                 self._share_what_is_known()
-            # A round whose sum is known has the dead ranks' part; the next one has not.
-            self._lose(lost, t if self._total is None else t + 1)
+            if self._total is None:
+                self._lose(lost, t)
+                return
+            # The sum of the round has the dead ranks' part, and so have the risks. The next round
+            # has not.
+            risks = None if ascended or self.diverged else self._risks
+            if self.method.reports and risks is not None:
+                self.method.update_weights(risks)
+                state, ascended = self._weights_now(), True
+            self._lose(lost, t + 1)
 
         return self.survivors.together(work, again)
+
+    def _weights_now(self) -> dict[str, np.ndarray]:
+        """Copy of the method's state; on the server."""
+        if not self.server:
+            return {}
+        return {name: np.array(value) for name, value in self.method.state().items()}
 
     def _share_what_is_known(self) -> None:
         """Tell all ranks what any of them has got of a round whose sums are secret.
 
         A sum over all ranks and one over those that are left, at the same theta, must never both
         exist: their difference is what the dead ranks had. So a sum that any rank has is the sum
-        of the round, and is not asked for again; nor are losses that the server has.
+        of the round, and is not asked for again; nor are losses that the server has. MPI may have
+        completed the sum in a rank's buffer, and yet failed there: when it passed the sum on to a
+        rank that is dead, say. Then the rank has it as well.
         """
-        comm, mine = self.ranks.comm, self.ranks.rank
-        known = np.array([self._risks is not None, self._total is not None], dtype=np.int64)
-        whose = np.where(known, mine, -1)
-        self.ranks.wait(comm.Iallreduce(MPI.IN_PLACE, whose, op=MPI.MAX))
+        if self._total is None and self._handed and is_whole(self.model.buffer):
+            self._total = self.model.buffer.copy()
+        known = np.array([self._risks is not None, self._total is not None])
+        whose = np.where(known, self.ranks.rank, -1)
+        self.ranks.wait(self.ranks.Iallreduce(whose, MPI.MAX))
         self._risks_known, root = bool(whose[0] >= 0), int(whose[1])
-        if root >= 0:
-            total = self._total if self._total is not None else np.empty_like(self.model.buffer)
-            self.ranks.wait(comm.Ibcast(total, root=root))
-            self._total = total
+        if root < 0:
+            return
+        total = np.zeros_like(self.model.buffer) if self._total is None else self._total
+        try:
+            self.ranks.wait(self.ranks.Ibcast(total, root))
+        except MPI.Exception:
+            self._total = total if is_whole(total) else None
+            raise
+        self._total = total
 
     def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
         Training.report(self, None if self._risks_known else losses, evaluate)
@@ -120,6 +147,7 @@ class SurvivingTraining(Training):
         return risks
 
     def sum_changes(self) -> None:
+        self._handed = self.exchange.masks is not None
         Training.sum_changes(self)
         if self.exchange.masks:
             self._total = self.model.buffer.copy()
@@ -132,15 +160,8 @@ class SurvivingTraining(Training):
         self.t = self.exchange.t = t
         self.model.clear_sums()
         self.model.buffer[:] = self._total
-        if self.server and self._risks is not None:
-            self.exchange.estimates = self.exchange.group_risks = self._risks
-            self.server.keep_weights()
-            self.method.update_weights(self._risks)
-        if self.method.reports:
-            self.send_weights()
+        self.exchange.estimates = self.exchange.group_risks = self._risks
         self.exchange.take_sum()
-        if self.server:
-            self.exchange.receive_weights()
         self.check_finite(t)
         if not self.exchange.done:
             self.step(t)
@@ -156,6 +177,13 @@ class SurvivingTraining(Training):
         )
 
     def save_if_due(self, t: int) -> None:
+        if self._unsaved:
+            # A run that is resumed must know of the dead: with them it would form sums over all
+            # at the theta of sums that are without them.
+            self._unsaved = False
+            if self.server:
+                self.server.save_checkpoint(t, {})
+            return
         if not self.method.of_clients:  # nobody has to talk
             Training.save_if_due(self, t)
             return
@@ -172,9 +200,14 @@ class SurvivingTraining(Training):
         """Leave the buffers to MPI, which may still write there; begin round `t` without `lost`."""
         keep((self.exchange, self.model.buffer, self.model.sums))
         self.model.new_sums()
+        self._handed, self._unsaved = False, self.exchange.masks is not None
         if self.clients:
             self.clients.diverged.clear()
+        before = self.exchange
         self.exchange, self.total_rows = self.go_on_without(lost, t)
+        # What the last sums told stands, if this is after a round, until the next one is done.
+        self.exchange.group_risks, self.exchange.estimates = before.group_risks, before.estimates
+        self.exchange.done, self.exchange.asked_to_stop = before.done, before.asked_to_stop
         self._weights_due = True
 
 
@@ -188,6 +221,8 @@ class LostRanks:
     folder: RunFolder
     placement: Placement
     rounds: int
+    secret: bool
+    """Whether sums are secret."""
     _noted: set[int] = field(default_factory=set)
 
     def note(self, ranks: list[int], t: int) -> None:
@@ -200,11 +235,20 @@ class LostRanks:
             self._note_one(rank, t)
         if not self.allocation.partition.total:
             raise UserError("no client is left. What was saved stands: go on with --resume.")
-        with contextlib.suppress(UserError, KeyError):
-            # So that a rank that dies when the job ends is not taken for one that died before.
+        try:
+            # So that a rank that dies when the job ends is not taken for one that died before, and
+            # a run that is resumed does not forget who died (Plan).
             ranks_now = self.folder.read_json(RANKS)["ranks"]
             left = [r for r in ranks_now if r["rank"] not in self._noted]
-            self.folder.update_json(RANKS, {"ranks": left})
+            self.folder.update_json(RANKS, {"ranks": left, "lost": self.events})
+        except (UserError, KeyError):
+            if self.secret:
+                raise
+
+    def warn_of_few(self, client_ranks: int) -> None:
+        """Warn if masks among the client ranks that are left hide little."""
+        if few := too_few(client_ranks):
+            warn(few.rstrip("."))
 
     def _note_one(self, rank: int, t: int) -> None:
         before = self.allocation.partition

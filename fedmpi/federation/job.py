@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import resource
 from collections.abc import Callable
@@ -56,6 +57,8 @@ class Totals:
     units: int = 1
     """Bound of the units of a round, and of the rows before any rank died, for exact sums."""
     first_rows: int = 1
+    adding: int = 1
+    """Number of client ranks that host clients: others add nothing to sums, and no noise."""
     test_rows: int = 0
     validation_rows: int = 0
     left_out: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -112,8 +115,9 @@ class Job:
             # A product of matrices on several threads may be added in another order.
             ranks.threads = 1
         self.began_with = ranks.size
-        self._scored: dict[tuple[str, int], Scores] = {}
-        """Scores that the server has, by message and round, of sums that are secret."""
+        self._scored: dict[tuple[bool, bytes], Scores] = {}
+        """Scores that the server has, of sums that are secret: on the rows to validate with, or on
+        those to test with, by a hash of theta."""
 
     def run(self) -> dict | None:
         """Prepare, train, evaluate, save."""
@@ -147,8 +151,6 @@ class Job:
             check_same_versions(self.ranks, secure=self.config.secure)
         self._prepare()
         self._share_rows()
-        if self.config.secure:
-            self._agree_on_masks()
         self._build()
         signals.wait_for_the_round()
         done = self._start()
@@ -205,6 +207,7 @@ class Job:
             self.prepared = prepare_on_every_host(self.ranks, c)
         if self.prepared.clients and not self.method.single_client:
             self._count_owners(len(self.prepared.clients))
+        told = self._agree_on_masks() if c.secure else []
         some, counted = self.method.has_cohorts() or c.partial, self.config.clients is None
         if some and not counted:
             self._set_up_cohorts()
@@ -213,6 +216,8 @@ class Job:
         self._settle(**settled)
         if some and counted:  # the values of a column are the clients: --setting by:COLUMN
             self._set_up_cohorts()
+        if self.plan:
+            self.plan.notes += told
 
     def _settle(self, **changes: object) -> None:
         """Replace options that are known only now, in every copy of the configuration here."""
@@ -310,7 +315,8 @@ class Job:
         """Count what all ranks may know of all rows; on the server."""
         allocation, units = plan.allocation, units_of(plan.whole.client_sizes)
         test, validation = (sum(sum(runs[i]) for runs in allocation.runs) for i in (0, 1))
-        totals = Totals(allocation.partition.total, units, plan.whole.total, test, validation)
+        total, first = allocation.partition.total, plan.whole.total
+        totals = Totals(total, units, first, plan.adding(), test, validation)
         totals.left_out = plan.left_out
         totals.histograms = any(metric.histograms for metric in plan.metrics)
         if plan.budget:
@@ -345,22 +351,34 @@ class Job:
             places = np.concatenate(parts)
         return Batches(c.seed, c.options["batch_rows"], sizes, group, places)
 
-    def _agree_on_masks(self) -> None:
-        """Agree with the other client ranks on masks, by key files or by keys of this run alone."""
-        from fedmpi.privacy.keyfiles import KeyFolder
-        from fedmpi.privacy.masks import Masks, on_every_rank, too_few
+    def _agree_on_masks(self) -> list[str]:
+        """Agree with the other client ranks on masks, by key files or by keys of this run alone.
 
-        few = self.ranks.on_server(lambda: too_few(len(self.ranks.client_ranks)))
-        name = f"rank-{self.ranks.numbers[self.ranks.rank]}"
-        if self.owners_apart and len(self.my_clients) == 1:
-            name = self.prepared.clients[int(self.my_clients[0])]
-        path = self.config.keys
-        keys = on_every_rank(self.ranks, name, lambda: KeyFolder(path)) if path else None
-        self.masks = Masks.agree(self.ranks, name, keys, self.config.data or "")
-        if self.plan:
-            by = f"keys in {path}" if keys else "keys of this run alone, which trusts the launcher"
-            self.plan.notes.append(f"sums are masked by {by}: {self.masks.fingerprint}")
-            self.plan.notes += [few] if few else []
+        Return notes for the user. A wrong key is found before the folder of the run is touched.
+        """
+        from fedmpi.privacy.graph import too_few
+        from fedmpi.privacy.keyfiles import KeyFolder
+        from fedmpi.privacy.masks import Masks, on_every_rank
+
+        ranks, path = self.ranks, self.config.keys
+        me = ranks.numbers[ranks.rank]
+        name = self._owner() or f"rank-{me}"
+
+        def look() -> KeyFolder | None:
+            return KeyFolder(path) if path and not ranks.is_server else None
+
+        keys = on_every_rank(ranks, f"rank {me} ({name})", look)
+        self.masks = Masks.agree(ranks, name, keys, self.config.data or "")
+        by = f"keys in {path}" if path else "keys of this run alone, which trusts the launcher"
+        few = too_few(len(ranks.client_ranks))
+        return [f"sums are masked by {by}: {self.masks.fingerprint}", *([few] if few else [])]
+
+    def _owner(self) -> str | None:
+        """Name of the owner that this rank hosts, if it is exactly one of csv:DIR/."""
+        if not self.owners_apart or self.ranks.is_server:
+            return None
+        hosted = self.prepared.hosted[self.ranks.rank - 1]  # type: ignore[union-attr]
+        return self.prepared.clients[int(hosted[0])] if len(hosted) == 1 else None
 
     def _mask(self, message: str, t: int) -> Callable[[np.ndarray], None] | None:
         """Function that masks the sums of a `message` after round `t`; None if none is secret."""
@@ -431,7 +449,7 @@ class Job:
             from fedmpi.federation.private import CHANGE_BITS, LOSS_BITS, Private
 
             multiplier, sampling = self.totals.multiplier, self.totals.sampling
-            self.private = Private(self.config, self.ranks, multiplier, sampling)
+            self.private = Private(self.config, self.totals.adding, multiplier, sampling)
             bits = CHANGE_BITS, LOSS_BITS
         self.fixed = FixedPoint(CHANGE_LIMIT, units, bits[0])
         self.fixed_losses = FixedPoint(LOSS_LIMIT, rows, bits[1])
@@ -511,7 +529,12 @@ class Job:
 
                 refuse_method(self.method)
                 self.lost_ranks = LostRanks(
-                    plan.allocation, plan.lost, plan.folder, placement, self.config.rounds
+                    plan.allocation,
+                    plan.lost,
+                    plan.folder,
+                    placement,
+                    self.config.rounds,
+                    self.config.secure,
                 )
             done = self.server.resume() if self.config.resume else 0
             if self.cohorts:
@@ -639,6 +662,7 @@ class Job:
                 self.model.theta.copy_(theta)
             if self.plan:
                 self.lost_ranks.note(ranks, self.config.rounds + 1)
+            self._refuse_few_rows((1,))  # of those to test with alone are there more sums
 
         return self.survivors.together(work, again)
 
@@ -647,16 +671,19 @@ class Job:
 
         Return this rank's new end of the exchange, and the number of rows that are left.
         """
-        rows = np.array([self.total_rows])
+        left = np.array([self.total_rows, 0])
         self._mask_among_the_rest()
         if self.plan:
             self.lost_ranks.note(ranks, t)
             if t <= self.config.rounds:
                 self.method.lose(self.plan.allocation.partition.counts)
-            rows[0] = self.plan.allocation.partition.total
-        self.ranks.wait(self.ranks.Ibcast(rows))
-        self.total_rows = int(rows[0])
+            left[:] = self.plan.allocation.partition.total, self.plan.adding()
+        self._refuse_few_rows((0, 1, 2))
+        self.ranks.wait(self.ranks.Ibcast(left))
+        self.total_rows = int(left[0])
         self._share_sizes()
+        if self.private:
+            self.private.shares = int(left[1])
         batches = self.config.options.get("batch_rows") and not self.private
         if batches and t <= self.config.rounds:
             self._share_batches()
@@ -674,6 +701,13 @@ class Job:
         self.exchange.attempt = self.attempt
         if self.masks:
             self.masks = self.exchange.masks = self.masks.among(self.ranks)
+            if self.plan:
+                self.lost_ranks.warn_of_few(len(self.ranks.client_ranks))
+
+    def _refuse_few_rows(self, splits: tuple[int, ...]) -> None:
+        """End the run if a group has fewer rows left than --min-count; call on every rank."""
+        if self.config.min_count is not None:
+            self._on_server(lambda plan: plan.refuse_few_rows(splits))
 
     def _test_rows(self) -> Rows | None:
         """Load this rank's share of the test rows; with --fold, these are training rows."""
@@ -709,18 +743,20 @@ class Job:
         """Score theta after round `t` on the rows that all ranks have a part of.
 
         If the sums are secret and ranks may die, the server keeps what it got, and asks for it no
-        second time: the difference of two sums would be what the dead ranks had.
+        second time at the same theta: the difference of two sums would be what the dead ranks had.
         """
         keep = self.masks is not None and self.survivors is not None
-        if keep and self.exchange.tell(float((message, t) in self._scored)):
-            return self._scored.get((message, t), Scores(*self._shape(), self.totals.histograms))
+        bits = hashlib.sha256(self.model.theta.numpy().data).digest() if keep else b""
+        key = message == "VALIDATION", bits
+        if keep and self.exchange.tell(float(key in self._scored)):
+            return self._scored.get(key, Scores(*self._shape(), self.totals.histograms))
         micro_batch = self.config.micro_batch
         assert micro_batch
         what = (self.model, self.loss, rows, *self._shape(), micro_batch)
         exact = ExactScores(total, runs, self._mask(message, t)) if self.exact else None
         scores = evaluate(self.ranks, *what, exact, bootstrap, self.totals.histograms)
         if keep and self.plan:
-            self._scored[message, t] = scores
+            self._scored[key] = scores
         return scores
 
     def _shape(self) -> tuple[int, int]:

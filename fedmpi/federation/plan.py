@@ -43,12 +43,15 @@ from fedmpi.run import checkpoint
 from fedmpi.run.config import Config
 from fedmpi.run.display import Progress
 from fedmpi.run.folder import RunFolder
+from fedmpi.run.lost_ranks import RANKS
 from fedmpi.run.participation import among_clients
 from fedmpi.run.solver import AUTO, decay_for
 
 if TYPE_CHECKING:
     from fedmpi.federation.private import Budget
 
+KINDS = ("train on", "test with", "validate with")
+"""What rows are for, in the order of an Allocation's rows."""
 SPEED = "rows a second on rank "
 """Key in `measured`, followed by the number of the rank."""
 
@@ -315,6 +318,7 @@ class Plan:
         if self.method.optimizer.second_order:
             refuse_size(sum(p.numel() for p in module.parameters()))
         self.lost = checkpoint.lost_in(self.folder.path) if c.resume else []
+        self._refuse_to_forget()
         lost = [k for rank in self.lost for k in rank["clients"]]
         micro_batch = self._micro_batch(module)
         if isinstance(prepared, OwnedRows):
@@ -340,6 +344,8 @@ class Plan:
 
             self.budget = Budget(c, self.folder, self.allocation.partition.total)
             self.notes.append(self.budget.note())
+            if not c.resume:
+                self.budget.rounds(done=0)
         if batch_rows := c.options.get("batch_rows"):
             batch_shares(batch_rows, self.allocation.partition.group_sizes)
         if c.clients is None and c.partial:
@@ -353,6 +359,51 @@ class Plan:
             known |= {"clients": self.whole.clients, "counted": True}
         return known
 
+    def _refuse_to_forget(self) -> None:
+        """Refuse to resume from before a death if sums are secret.
+
+        The rounds since were done without the dead ranks. Done again with their clients, from the
+        same theta, they would tell what these had, by the difference of the sums.
+        """
+        if not (self.config.secure and self.config.resume):
+            return
+        died = self.folder.read_json(RANKS).get("lost", [])
+        if unknown := [event["rank"] for event in died if event not in self.lost]:
+            raise UserError(
+                f"--secure: the run in {self.folder.path} has lost rank {unknown[0]} since its "
+                "checkpoint. To go on from there would tell what that rank had: start over, with "
+                "--force and another --seed."
+            )
+
+    def refuse_few_rows(self, splits: Sequence[int]) -> None:
+        """Raise a UserError if the dead ranks left a group with fewer rows than --min-count.
+
+        `splits` are the kinds of rows, by their places in KINDS, that sums are still made of.
+        """
+        least, few = self.config.min_count or 0, []
+        for split in splits:
+            counts = self._group_counts(split)
+            small = set(np.flatnonzero((counts > 0) & (counts < least)))
+            few += [
+                f"{self.prepared.groups[a]} ({KINDS[split]})"
+                for a in sorted(small.difference(self.left_out[split]))
+            ]
+        if few:
+            raise UserError(
+                f"--min-count {least}: without the ranks that died there are fewer rows of "
+                f"{', '.join(few)}, and sums would tell of single ones. The run ends here: start "
+                "over without these ranks, with another --seed."
+            )
+
+    def adding(self) -> int:
+        """Number of the client ranks that are left and host clients."""
+        return sum(len(self.allocation.assignment[i]) > 0 for i in self._left())
+
+    def _left(self) -> list[int]:
+        """Places, among the client ranks at the start, of those that are left."""
+        first = self.ranks.client_ranks[0]
+        return [number - first for number in self.ranks.numbers[first:]]
+
     def _leave_out_small_groups(self, prepared: Prepared | OwnedRows) -> None:
         """Leave groups with fewer than --min-count rows out, so that no sum tells of few rows.
 
@@ -363,10 +414,16 @@ class Plan:
         self.left_out = ([], [], [])
         if least is None:
             return
-        counts = [allocation.partition.counts.sum(axis=1), *(self._group_counts(i) for i in (1, 2))]
+        counts = [self._group_counts(split) for split in range(len(KINDS))]
         small = [np.flatnonzero((some > 0) & (some < least)).tolist() for some in counts]
+        for some, groups, kind in zip(counts, small, KINDS, strict=True):
+            if groups and len(groups) == np.count_nonzero(some):
+                raise UserError(
+                    f"--min-count {least}: no group has so many rows to {kind}; give a smaller "
+                    "one, or merge groups (--merge-small)."
+                )
         self.left_out = train, _, _ = small[0], small[1], small[2]
-        kinds = zip(self.left_out, ("train on", "test with", "validate with"), strict=True)
+        kinds = zip(self.left_out, KINDS, strict=True)
         told = [f"{prepared.groups[a]} ({kind})" for groups, kind in kinds for a in groups]
         if told and self.config.small_groups == "refuse":
             raise UserError(
@@ -391,10 +448,16 @@ class Plan:
         allocation.runs = [([len(test)], [len(some)]) for _, test, some in allocation.rows]
 
     def _group_counts(self, split: int) -> np.ndarray:
-        """Rows of each group to test (1) or to validate with (2), of all ranks."""
+        """Rows of each group of a kind, by its place in KINDS, on the ranks that are left."""
+        if split == 0:
+            return self.allocation.partition.group_sizes
+        left = self._left()
         if isinstance(self.prepared, OwnedRows):
-            return self.prepared.counts[split].sum(axis=1)
-        rows = np.concatenate([some[split] for some in self.allocation.rows])
+            owners = np.concatenate([self.allocation.assignment[i] for i in left])
+            return self.prepared.counts[split][:, owners].sum(axis=1)
+        # Those to test with are spread again when ranks die.
+        ranks = range(len(self.allocation.rows)) if split == 1 else left
+        rows = np.concatenate([self.allocation.rows[i][split] for i in ranks])
         group = np.asarray(self.prepared.array(f"{self._source(split)}_group"))[rows]
         return np.bincount(group, minlength=len(self.prepared.groups))
 
@@ -437,8 +500,7 @@ class Plan:
         A place is that of a row among the rows of its group. Owners know their rows alone, so of
         them it is the place of the first row of each group, groups × hosted owners.
         """
-        first = self.ranks.client_ranks[0]
-        left = [number - first for number in self.ranks.numbers[first:]]
+        left = self._left()
         if isinstance(self.prepared, OwnedRows):
             counts = self.allocation.partition.counts
             firsts = np.cumsum(counts, axis=1) - counts

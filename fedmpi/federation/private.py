@@ -16,7 +16,6 @@ import numpy as np
 from fedmpi.errors import UserError
 from fedmpi.models.fixed_point import FixedPoint
 from fedmpi.models.flat import FlatModel
-from fedmpi.mpi.ranks import Ranks
 from fedmpi.privacy.accountant import Accountant, multiplier_for
 from fedmpi.privacy.mechanism import Mechanism
 from fedmpi.privacy.noise import Noise, share_deviation
@@ -35,9 +34,11 @@ AHEAD = 100
 class Private:
     """This rank's part of the noise."""
 
-    def __init__(self, config: Config, ranks: Ranks, multiplier: float, sampling: float) -> None:
+    def __init__(self, config: Config, shares: int, multiplier: float, sampling: float) -> None:
         assert config.dp_clip and config.dp_loss_clip
-        self.ranks, self.clip, self.loss_clip = ranks, config.dp_clip, config.dp_loss_clip
+        self.clip, self.loss_clip = config.dp_clip, config.dp_loss_clip
+        self.shares = shares
+        """Number of ranks that add noise: those that host clients, of the ranks that are left."""
         self.sampling = sampling
         """Probability with which a row is in the batch of a round; 1 without --batch-rows."""
         self.mechanism = Mechanism(multiplier, self.clip, self.loss_clip, sampling=sampling)
@@ -60,7 +61,7 @@ class Private:
         return self._share(groups, deviation, fixed).view(np.uint64)
 
     def _share(self, length: int, deviation: float, fixed: FixedPoint) -> np.ndarray:
-        share = share_deviation(deviation, len(self.ranks.client_ranks))
+        share = share_deviation(deviation, self.shares)
         try:
             return self.noise.rounded(length, share * fixed.scale)
         except ValueError as error:

@@ -254,6 +254,10 @@ class Method:
     def has_cohorts(cls) -> bool:
         return cls.cohort is not Method.cohort
 
+    @classmethod
+    def has_client_state(cls) -> bool:
+        return cls.client_state is not Method.client_state
+
     # The clients' part.
 
     def client_round(self, clients: Clients, now: Round) -> None:

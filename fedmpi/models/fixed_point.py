@@ -61,6 +61,18 @@ class FixedPoint:
         return integers.view(np.int64) / self.scale
 
 
+def is_whole(numbers: np.ndarray) -> bool:
+    """Return whether integers mod 2^64, a flag the last, are a sum, and not masked numbers.
+
+    Masked numbers are uniform. A sum is within ±2^62, and what its flag has below NOT_FINITE is
+    within ±2^21: by chance P masked numbers and a flag are so with probability 2^-(P + 18). Zeros
+    are no sum, but what the server, which has no mask, adds to one.
+    """
+    sums, flag = numbers[:-1], int(numbers[-1:].view(np.int64)[0])
+    within = sums + np.uint64(2**62) <= np.uint64(2**63)  # modulo 2^64
+    return bool((flag + 2**21) % NOT_FINITE < 2**22 and sums.any() and within.all())
+
+
 class ExactSum:
     """The sum of the units of a rank as integers, and then of all ranks; the flag is last."""
 

@@ -128,10 +128,10 @@ class Ranks:
         """Ranks that host clients: all but the server, or the only rank there is."""
         return list(range(1, self.size)) if self.size > 1 else [SERVER]
 
-    def Iallreduce(self, buffer: Any) -> MPI.Request:
-        """Sum `buffer` over the ranks, in place."""
+    def Iallreduce(self, buffer: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Sum `buffer` over the ranks, in place, or reduce it by another `op`."""
         self.bytes_handed += buffer.nbytes
-        return self._post(self.comm.Iallreduce(MPI.IN_PLACE, buffer))
+        return self._post(self.comm.Iallreduce(MPI.IN_PLACE, buffer, op))
 
     def Ireduce(self, buffer: Any) -> MPI.Request:
         """Sum `buffer` over the ranks; the server's holds the sum."""
@@ -140,10 +140,10 @@ class Ranks:
             return self._post(self.comm.Ireduce(MPI.IN_PLACE, buffer, root=SERVER))
         return self._post(self.comm.Ireduce(buffer, None, root=SERVER))
 
-    def Ibcast(self, buffer: Any) -> MPI.Request:
-        """Copy the server's `buffer` to every rank's."""
+    def Ibcast(self, buffer: Any, root: int = SERVER) -> MPI.Request:
+        """Copy the server's `buffer`, or that of another rank, to every rank's."""
         self.bytes_handed += buffer.nbytes
-        return self._post(self.comm.Ibcast(buffer, root=SERVER))
+        return self._post(self.comm.Ibcast(buffer, root=root))
 
     def Igatherv(self, part: Any, whole: Any, counts: list[int] | None) -> MPI.Request:
         """Lay the ranks' parts one after the other in the server's `whole`."""

@@ -23,10 +23,30 @@ from fractions import Fraction
 from functools import cache
 from math import perm
 
+from fedmpi.errors import UserError
+
 ALL_PAIRS = 64
 """Most client ranks of which all pairs have a mask in common."""
 CHANCE = Fraction(1, 2**40)
 """Chance of honest ranks that are not connected, at most, if a third of the ranks collude."""
+
+
+def too_few(clients: int) -> str:
+    """Return a warning if masks among so many client ranks hide little, or ""; UserError for one.
+
+    Three are the fewest of which none learns what another has to add, if they do not collude.
+    """
+    if clients < 2:
+        raise UserError(
+            "--secure: with one client rank the sum is what that rank has to add, and no mask "
+            "can hide it. Use 3 client ranks or more, as mpirun -n 4."
+        )
+    if clients == 2:
+        return (
+            "--secure with two client ranks hides their sums from the server, but not from each "
+            "other: each knows the total and its own part. Use 3 client ranks or more."
+        )
+    return ""
 
 
 def neighbours(number: int, numbers: Sequence[int], seed: bytes, k: int) -> list[int]:

@@ -44,6 +44,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fedmpi.errors import UserError
 from fedmpi.mpi.ranks import AgreedError, Ranks
 from fedmpi.privacy.agreement import TAG, Introduction, Party, Transcript
+from fedmpi.privacy.graph import too_few
 from fedmpi.privacy.keyfiles import MAKE, KeyFolder
 from fedmpi.privacy.versions import check_same_versions, listed
 
@@ -210,24 +211,6 @@ def client_numbers(ranks: Ranks) -> list[int]:
     except UserError as error:
         raise AgreedError(str(error)) from None  # all ranks count the same
     return ranks.numbers[1:]
-
-
-def too_few(clients: int) -> str:
-    """Return a warning if masks among so many client ranks hide little, or ""; UserError for one.
-
-    Three are the fewest of which none learns what another has to add, if they do not collude.
-    """
-    if clients < 2:
-        raise UserError(
-            "--secure: with one client rank the sum is what that rank has to add, and no mask "
-            "can hide it. Use 3 client ranks or more, as mpirun -n 4."
-        )
-    if clients == 2:
-        return (
-            "--secure with two client ranks hides their sums from the server, but not from each "
-            "other: each knows the total and its own part. Use 3 client ranks or more."
-        )
-    return ""
 
 
 def on_every_rank(ranks: Ranks, who: str, work: Callable[[], T]) -> T:

@@ -30,7 +30,13 @@ from fedmpi.run.logs import LOGS
 from fedmpi.run.logs import find as find_logs
 from fedmpi.run.participation import NAMES as COHORT_NAMES
 from fedmpi.run.participation import settle_participation
-from fedmpi.run.privacy import SLOWER, add_privacy_options, check_privacy, settle_sums
+from fedmpi.run.privacy import (
+    SLOWER,
+    add_privacy_options,
+    check_method,
+    check_privacy,
+    settle_sums,
+)
 from fedmpi.run.solver import SOLVERS, bundle, check_newton
 from fedmpi.run.tuned import apply_tuned
 from fedmpi.run.until import check_until
@@ -291,6 +297,8 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     others = {name: value for name, value in vars(a).items() if name in FIELDS}
     config = Config(**others, options=options, available=a.available)
     check_until(config)
+    if config.sums == "exact":
+        check_method(config, method(config), client_ranks)
     return config
 
 

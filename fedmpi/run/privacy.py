@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import TYPE_CHECKING
 
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods.fedminmax import FedMinMax
 from fedmpi.methods.method import Method
+from fedmpi.privacy.graph import too_few
+
+if TYPE_CHECKING:
+    from fedmpi.run.config import Config
 
 SUMS = ("float", "exact")
 SMALL_GROUPS = ("leave-out", "refuse")
@@ -78,8 +83,11 @@ def check_privacy(a: argparse.Namespace, method: type[Method]) -> None:
         a.min_count = MIN_COUNT
     if a.small_groups is not None and a.min_count is None:
         raise UserError("--small-groups says what to do below --min-count M: give both.")
-    if a.sums == "exact":
-        _check_exact(a, method)
+    if a.sums == "exact" and (a.device == "cuda" or a.cuda_aware):
+        raise UserError(
+            "--sums exact, --secure and --dp-epsilon compute on cores, whose order of addition we "
+            "know: use --device cpu."
+        )
     if a.dp_epsilon is None:
         for name in OF_DP[1:]:
             if getattr(a, name) is not None:
@@ -99,35 +107,50 @@ def _check_numbers(a: argparse.Namespace) -> None:
         raise UserError(f"--min-count {a.min_count}: must be at least 1.")
 
 
-def _check_exact(a: argparse.Namespace, method: type[Method]) -> None:
-    """Refuse methods that need more than sums, and machines whose arithmetic we do not know."""
-    flag = "--secure" if a.secure else "--sums exact"
+def check_method(config: Config, method: Method, client_ranks: int) -> None:
+    """Refuse a method that needs more than exact sums of changes and of losses of groups.
+
+    What a method reports may depend on its options, as TERM's does.
+    """
+    flag = "--secure" if config.secure else "--sums exact"
     if method.reports in ("clients", "cells") or method.compares_changes:
         what = "changes" if method.compares_changes else "losses"
         raise UserError(
-            f"{flag}: --method {a.method} gives the server each client's own {what}, not sums "
+            f"{flag}: --method {config.method} gives the server each client's own {what}, not sums "
             "alone; use fedminmax, centralized or fedavg."
         )
-    if method.scalars or method.vectors or getattr(a, "optimizer", None) == "newton":
-        what = "--optimizer newton" if getattr(a, "optimizer", None) == "newton" else a.method
+    second_order = method.optimizer.second_order
+    if method.scalars or method.vectors or second_order:
+        what = f"--optimizer {config.options['optimizer']}" if second_order else config.method
         raise UserError(
             f"{flag} adds changes of theta and losses of groups; {what} sums more than these: use "
             "fedminmax, centralized or fedavg, and sgd, nesterov or adam."
         )
     if method.personal:
         raise UserError(
-            f"{flag}: --method {a.method} has models of single clients, which checkpoints and "
+            f"{flag}: --method {config.method} has models of single clients, which checkpoints and "
             "scores give to the server; use fedminmax, centralized or fedavg."
         )
-    if a.secure and method.single_client:
-        raise UserError(f"--secure: --method {a.method} has one client, so nothing is summed.")
-    if a.device == "cuda" or a.cuda_aware:
-        raise UserError(f"{flag} computes on cores, whose order of addition we know: --device cpu.")
-    if a.secure and method.has_cohorts():
+    if config.secure:
+        _check_secure(method, client_ranks)
+
+
+def _check_secure(method: Method, client_ranks: int) -> None:
+    """Refuse methods that tell of single clients, and too few ranks for a mask."""
+    name = method.config.method
+    if method.single_client:
+        raise UserError(f"--secure: --method {name} has one client, so nothing is summed.")
+    if method.has_cohorts():
         raise UserError(
-            f"--secure: --method {a.method} sums over cohorts, whose differences tell of single "
+            f"--secure: --method {name} sums over cohorts, whose differences tell of single "
             "clients; use a method in which all clients take part."
         )
+    if method.has_client_state():
+        raise UserError(
+            f"--secure: --method {name} keeps state of single clients, which checkpoints tell the "
+            "server; use a method without client_state."
+        )
+    too_few(client_ranks)
 
 
 def _check_private(a: argparse.Namespace, method: type[Method]) -> None:
