@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -192,6 +193,16 @@ def test_what_cannot_be_verified_is_refused(monkeypatch, train, tmp_path, done):
     ):
         with pytest.raises(AgreedError, match=says):
             verified(monkeypatch, folder)
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("client_ranks", [1, 3])
+def test_a_run_with_masks_is_verified_with_masks(monkeypatch, runs, tmp_path, client_ranks):
+    """A rank's own numbers are as secret then. One client rank has all rows, and nobody to mask."""
+    monkeypatch.setattr(sys, "argv", ["fedmpi.verify", str(runs / "all-secure-4-flat")])
+    ranks = SimpleNamespace(size=client_ranks + 1, client_ranks=list(range(client_ranks)))
+    config, _ = verify.run_to_repeat(ranks, str(tmp_path))
+    assert config.secure == (client_ranks > 1) and config.sums == "exact"
 
 
 def test_changed_data_are_refused(monkeypatch, tmp_path, done):

@@ -77,6 +77,9 @@ def test_dialects_are_the_same_data(tried):
         ("a group in test only", "1 test rows of groups without training rows left out: zz"),
         ("one group", "there is one group only"),
         ("the training file as the test file", "the test rows are the training rows"),
+        ("masks of two ranks", "hides their sums from the server, but not from each other"),
+        ("masks of two ranks", "by keys of this run alone, which trusts the launcher: "),
+        ("keys of two ranks", "sums are masked by keys in keys: "),
     ],
 )
 def test_what_was_done_about_it_is_noted(tried, name, note):

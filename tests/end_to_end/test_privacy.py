@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from given import CLASSES, FEATURES, GROUPS, TABLES, Given, record
 from owner_cases import CASES, MARK, NUMBER, OWNERS, csv, rows
 from recorder import EVAL_EVERY, ROUNDS, RUNS
 from runs import REPOSITORY, launch, limit
@@ -23,10 +24,9 @@ from fedmpi.report.__main__ import main as report
 from fedmpi.run.arguments import REPLICATES
 
 pytestmark = [pytest.mark.launch, pytest.mark.once]
-GROUPS, CLASSES, FEATURES, LR = 4, 3, 5, 0.5
+LR = 0.5
 THETA = CLASSES * (FEATURES + 1)
 HONEST = [name for name in RUNS if name != "leaks"]
-TABLES = ("one", "two")
 OF_ITSELF = 2
 """Numbers that a rank gives of itself in an evaluated round: the seconds that it computed, and a
 sum over the bits of its theta."""
@@ -35,7 +35,6 @@ PLACE = [("gather", "NoneType"), ("gather", "Room"), ("gather", "Place")]
 WINDOW = [("allreduce", "int")] * 2
 """With hierarchical sums: how many hosts there are, and that this rank has its part of a window."""
 PAGE = 4096
-OWN = ("x", "y", "group", "client", "numbers")
 REPORTS = {
     "fedminmax": "groups",
     "centralized": "groups",
@@ -58,59 +57,10 @@ BESIDE = {"qfedavg": 1, "scaffold": THETA + 1}
 """Numbers beside the change of theta and the flag, in the sum of all ranks."""
 
 
-def table(seed: int, rows: int, shares: list[float]) -> str:
-    """Rows of four groups and three classes, with as many inputs whatever the values."""
-    rng = np.random.default_rng(seed)
-    group = rng.choice(GROUPS, size=rows, p=shares)
-    x = rng.normal(size=(rows, FEATURES - 1)) * 10 ** rng.uniform(-2, 2, FEATURES - 1)
-    y = rng.integers(CLASSES, size=rows)
-    lines = [f"{','.join(map(str, u))},{g},{t}" for u, g, t in zip(x, group, y, strict=True)]
-    return "\n".join([",".join([*"abcd"[: FEATURES - 1], "g", "y"]), *lines]) + "\n"
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """Every method on two tables, which differ in all but their shape, in one launch."""
-    out = tmp_path_factory.mktemp("privacy")
-    (out / "one.csv").write_text(table(1, 300, [0.25, 0.25, 0.25, 0.25]))
-    (out / "two.csv").write_text(table(2, 900, [0.4, 0.1, 0.15, 0.35]))
-    command = ["mpirun", "-n", "3", sys.executable]
-    command += [str(REPOSITORY / "tests/helpers/recorder.py"), str(out)]
-    command += [str(out / f"{name}.csv") for name in TABLES]
-    done = launch(command)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return out
-
-
-@dataclass
-class Given:
-    """What one rank gave to MPI in one run."""
-
-    calls: list[dict]
-    own: dict[str, np.ndarray]
-
-    @classmethod
-    def read(cls, folder: Path, run: str, rank: int, name: str = "one") -> "Given":
-        with np.load(folder / f"{run}-{name}-{rank}.npz") as saved:
-            calls = json.loads(str(saved["calls"]))
-            buffers = iter(
-                [saved[f"buffer{i}"] for i in range(len(saved)) if f"buffer{i}" in saved]
-            )
-            own = {
-                key: saved[key] for key in saved if key in ("x", "y", "group", "client", "numbers")
-            }
-        for call in calls:
-            if call["gives"] == "buffer":
-                call["buffer"] = next(buffers)
-        return cls(calls, own)
-
-    def sent(self, phase: str, t: int | None = None) -> list[dict]:
-        """The calls that gave something away."""
-        return [
-            call
-            for call in self.calls
-            if call["phase"] == phase and call["gives"] != "nothing" and t in (None, call["round"])
-        ]
+    return record(tmp_path_factory.mktemp("privacy"), ranks=3)
 
 
 def client_ranks(run: str) -> list[int]:
@@ -169,7 +119,7 @@ def test_no_object_is_pickled_within_the_rounds(folder, run):
     for rank in range(3):
         calls = Given.read(folder, run, rank).calls
         rounds = [call for call in calls if call["phase"] == "rounds"]
-        assert {call["gives"] for call in rounds} <= {"buffer", "nothing"}
+        assert {call["gives"] for call in rounds} <= {"buffer", "window", "nothing"}
         assert not {call["call"] for call in rounds} & {"bcast", "scatter", "gather", "allgather"}
         assert not [call for call in calls if call["gives"] == "unknown"]
 

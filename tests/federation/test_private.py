@@ -9,6 +9,7 @@ from runs import cut_off_after, write_people
 
 from fedmpi.errors import UserError
 from fedmpi.federation.private import LEDGER, Private
+from fedmpi.mpi.ranks import Ranks
 from fedmpi.privacy.accountant import Accountant
 from fedmpi.privacy.noise import Noise
 
@@ -180,3 +181,22 @@ def test_without_it_the_game_is_that_of_the_others(train, small, tmp_path):
 def test_a_small_group_is_refused_if_asked(train, small):
     with pytest.raises(UserError, match=r"--min-count 5: there are fewer rows of c \(train on\)"):
         train(*small, "--min-count", "5", "--small-groups", "refuse")
+
+
+def test_no_message_has_a_number_of_a_small_group(train, small, monkeypatch):
+    """Sums of losses in the rounds, and scores: losses, squares and confusion of two classes."""
+    given, reduce = [], Ranks.Ireduce
+
+    def note(self, buffer):
+        given.append(buffer.copy())
+        return reduce(self, buffer)
+
+    monkeypatch.setattr(Ranks, "Ireduce", note)
+    train(*small, "--min-count", "5", "--sums", "exact")
+    tables = [part.reshape(-1, 3) for part in given if len(part) == 3]
+    assert len(tables) == 3
+    for scores in (part for part in given if len(part) == 18):
+        tables += [scores[:6].reshape(2, 3), scores[6:].reshape(3, 4).T]
+    assert len(tables) == 3 + 2 * 2
+    for table in tables:
+        assert not table[:, 2].any() and table[:, 0].any() and table[:, 1].any()

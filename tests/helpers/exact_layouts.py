@@ -37,6 +37,7 @@ KINDS = {
     "nesterov": "--optimizer nesterov --batch-rows 37",
     "adam": "--optimizer adam --lr 0.02 --adversary multiplicative",
     "fedavg": LOCAL,
+    "term": LOCAL.replace("fedavg", "term --tilt-level sample"),
     "cohort": "--cohort 4",
     "fedavg-cohort": f"{LOCAL} --participation .4",
     "validate": "--validate .2 --eval-every 2 --metrics auc,calibration,odds",
@@ -88,7 +89,7 @@ def arguments(kind: str, out: Path, output: str) -> list[str]:
         whose, names = f"fashionmnist --setting SSG --clients {CLIENTS}", ""
     elif kind.startswith("owners"):
         whose = f"csv:{out / 'owners'}/"
-    adversary = [] if kind.startswith("fedavg") else ["--lr-mu", "0.1"]
+    adversary = [] if kind.startswith(("fedavg", "term")) else ["--lr-mu", "0.1"]
     return [
         *("--dataset", *whose.split(), *names.split(), "--dtype", "float32", "--seed", "3"),
         *("--rounds", str(ROUNDS), "--progress", "none", "--solver", "paper", "--lr", "0.1"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import traceback
@@ -21,12 +22,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from mpi4py import MPI
+from runs import cut_off_after
 
+import fedmpi
 from fedmpi import train
 from fedmpi.data import find
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
+from fedmpi.federation.job import Job
 from fedmpi.mpi.ranks import AgreedError, Ranks
+from fedmpi.privacy.keyfiles import make as make_key
+from fedmpi.run.arguments import resolve
 
 ROWS = [f"{i},{i * 7 % 5},{'abcd'[i % 4]},{'yes' if i * 3 % 7 < 3 else 'no'}" for i in range(120)]
 TABLE = "\n".join(["u,v,g,y", *ROWS]) + "\n"
@@ -46,6 +52,8 @@ class Case:
     data: tuple[str, ...] = DATA
     unless: tuple[str, bool] = ("", False)
     """Reason to skip the case, and whether the reason holds on this machine."""
+    on_rank_2: Callable[[], Callable[[], object]] | None = None
+    """What is different on rank 2; returns what undoes it."""
 
 
 def with_row(row: str) -> str:
@@ -94,10 +102,58 @@ def module(text: str) -> Callable[[], None]:
     return lambda: put("mine.py", text)
 
 
+def keys(*change: Callable[[], object]) -> Callable[[], None]:
+    """Make the keys of both client ranks, and then a mistake."""
+
+    def make_keys() -> None:
+        for name in ("rank-1", "rank-2"):
+            make_key(Path("keys"), name)
+        for mistake in change:
+            mistake()
+
+    return make_keys
+
+
+def keys_elsewhere() -> None:
+    """Give rank 2, which works in a folder of its own, another key than others know."""
+    keys()()
+    shutil.copytree("keys", "other/keys")
+    for kind in ("key", "pub"):
+        Path(f"other/keys/rank-2.{kind}").unlink()
+    make_key(Path("other/keys"), "rank-2")
+    Path("other/data").symlink_to("../data")
+
+
+def in_other() -> Callable[[], None]:
+    os.chdir("other")
+    return lambda: os.chdir("..")
+
+
+def another_version() -> Callable[[], None]:
+    version, fedmpi.__version__ = fedmpi.__version__, "0.0"
+    return lambda: setattr(fedmpi, "__version__", version)
+
+
+def lost_since_the_checkpoint() -> None:
+    """Leave an unfinished run that lost rank 2 after its last checkpoint."""
+    options = [*DATA, *COMMON, *SECURED.split(), "--sums", "exact", "--checkpoint-every", "1"]
+    with cut_off_after(1):
+        Job(Ranks(MPI.COMM_SELF), resolve(options, 1, one_process=True)).run()
+    ranks = json.loads(Path("out/ranks.json").read_text())
+    lost = {"rank": 2, "host": "h", "pid": 7, "clients": [1], "groups": [], "last_round": 1}
+    put("out/ranks.json", json.dumps(ranks | {"lost": [lost]}))
+
+
+SECURED = "--min-count 5 --solver paper --model logistic"
 LONG = "x" * 10_000_000
 BATCH_NORM = """from torch import nn
 def model(shape, classes):
     return nn.Sequential(nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], classes))
+"""
+COHORT = """from fedmpi.methods.fedavg import FedAvg
+class Some(FedAvg):
+    def cohort(self, t):
+        return [0]
 """
 SYNTHETIC = ("--dataset", "synthetic")
 
@@ -417,7 +473,105 @@ GOOD = {
     "a folder that is there, and empty": Case(make=lambda: Path("out").mkdir()),
     "a lock that a crashed run left": Case(make=lambda: put("out/.lock", "process 1 on nowhere")),
 }
-CASES = OPTIONS | TABLES | FOLDERS | GOOD
+PRIVACY = {
+    **{
+        f"masks for {method}": Case(f"--secure --method {method}", "each client's own losses")
+        for method in ("afl", "term", "localfedminmax")
+    },
+    "masks for qfedavg": Case("--secure --method qfedavg", "qfedavg sums more than these"),
+    "masks for centralized": Case("--secure --method centralized", "has one client, so nothing"),
+    "masks for Newton": Case(
+        "--secure --optimizer newton --model logistic", "--optimizer newton sums more than these"
+    ),
+    "masks for cohorts": Case(
+        "--secure --method mine:Some", "sums over cohorts", make=module(COHORT)
+    ),
+    "masks for the state of clients": Case(
+        "--secure --method needy:Remembering", "keeps state of single clients"
+    ),
+    "masks on floats": Case("--secure --sums float", "leave --sums float out"),
+    "a misspelt sum": Case("--sums exat", "Did you mean 'exact'"),
+    "exact sums on a GPU": Case("--sums exact --device cuda", "--device cpu"),
+    "keys without masks": Case("--keys keys", "add it, or leave --keys out"),
+    "no folder of keys": Case("--secure --keys keys", "rank 1 .rank-1.: there is no folder keys"),
+    "a file for a folder of keys": Case("--secure --keys p.csv", "there is no folder p.csv"),
+    "no private key": Case(
+        "--secure --keys keys",
+        r"rank 2 .rank-2.: there is no keys/rank-2.key. Make it with",
+        make=keys(lambda: Path("keys/rank-2.key").unlink()),
+    ),
+    "no public key": Case(
+        "--secure --keys keys",
+        r"rank 1 .rank-1.: there is no keys/rank-2.pub. Ask rank-2",
+        make=keys(lambda: Path("keys/rank-2.pub").unlink()),
+    ),
+    "a key that all can read": Case(
+        "--secure --keys keys",
+        "keys/rank-2.key is a private key that others can read.*chmod 600",
+        make=keys(lambda: Path("keys/rank-2.key").chmod(0o644)),
+    ),
+    "another owner's key": Case(
+        "--secure --keys keys",
+        "keys/rank-2.pub does not belong to keys/rank-2.key",
+        make=keys(lambda: shutil.copy("keys/rank-1.key", "keys/rank-2.key")),
+    ),
+    "a key that is none": Case(
+        "--secure --keys keys",
+        "keys/rank-1.pub is not a public key",
+        make=keys(lambda: Path("keys/rank-1.pub").write_text("hello")),
+    ),
+    "a key that the others do not know": Case(
+        "--secure --keys keys",
+        "rank-1. and rank 2 .rank-2. do not have the same keys",
+        make=keys_elsewhere,
+        on_rank_2=in_other,
+    ),
+    "another version on a rank": Case(
+        "--sums exact", "rank 2: fedmpi is 0.0, but .* on rank 0", on_rank_2=another_version
+    ),
+    "another version on a rank with masks": Case(
+        "--secure", "rank 2: fedmpi is 0.0, but .* on rank 0", on_rank_2=another_version
+    ),
+    "to forget a dead rank": Case(
+        f"--secure --resume {SECURED}",
+        "has lost rank 2 since its checkpoint.*another --seed",
+        make=lost_since_the_checkpoint,
+    ),
+    "a budget of zero": Case("--dp-epsilon 0", "--dp-epsilon 0.0: must be a finite number above 0"),
+    "a negative budget": Case("--dp-epsilon -1", "above 0"),
+    "a budget that is no number": Case("--dp-epsilon nan", "above 0"),
+    "a clip of zero": Case("--dp-epsilon 1 --dp-clip 0", "--dp-clip 0.0: must be"),
+    "a loss clip of zero": Case("--dp-epsilon 1 --dp-loss-clip 0", "--dp-loss-clip 0.0: must be"),
+    "a delta of zero": Case("--dp-epsilon 1 --dp-delta 0", "--dp-delta 0.0: must be"),
+    "a delta of one": Case("--dp-epsilon 1 --dp-delta 1", "must be below 1"),
+    "a delta that tells a row": Case("--dp-epsilon 1 --dp-delta 0.02", "below 1 / rows, here 0.01"),
+    "a delta too small": Case("--dp-epsilon 1 --dp-delta 1e-20", "1e-12"),
+    "noise without a budget": Case("--dp-noise 1", "does nothing without --dp-epsilon"),
+    "no noise": Case("--dp-epsilon 1 --dp-noise 0", "--dp-noise 0.0: must be"),
+    "too little noise for a round": Case("--dp-epsilon 1 --dp-noise 0.1", "allows no round more"),
+    "noise on floats": Case("--dp-epsilon 1 --sums float", "leave --sums float out"),
+    "noise on local epochs": Case("--dp-epsilon 1 --method fedavg", "one step a round"),
+    "noise, and rows held out": Case("--dp-epsilon 1 --validate 0.2", "--validate is not private"),
+    "groups of no rows": Case("--min-count 0", "at least 1"),
+    "small groups of no size": Case("--small-groups refuse", "below --min-count M: give both"),
+    "a misspelt way with small groups": Case("--min-count 5 --small-groups leave", "'leave-out'"),
+    "a group that is refused": Case(
+        "--min-count 5 --small-groups refuse",
+        "fewer rows of e .test with.",
+        table=TABLE + "1,2,e,yes\n3,1,e,no\n" * 6,
+    ),
+    "groups that are all too small": Case(
+        "--min-count 25", "--min-count 25: no group has so many rows to train on"
+    ),
+    "groups that are too small to test with": Case(
+        "--min-count 7", "--min-count 7: no group has so many rows to test with"
+    ),
+}
+GOOD |= {
+    "masks of two ranks": Case("--secure"),
+    "keys of two ranks": Case("--secure --keys keys", make=keys()),
+}
+CASES = OPTIONS | TABLES | FOLDERS | PRIVACY | GOOD
 
 
 def folder_of(name: str) -> str:
@@ -472,7 +626,10 @@ def main() -> None:
         world.meet()
         began = time.perf_counter()
         why_not, so_here = case.unless
+        undo = case.on_rank_2() if case.on_rank_2 and world.rank == 2 else None
         outcome = ("skipped", why_not) if so_here else attempt(case)
+        if undo:
+            undo()
         if outcome[0] == "traceback":
             print(f"case {name!r}, rank {world.rank}: {outcome[1]}", file=sys.stderr, flush=True)
             world.comm.Abort(3)  # the other ranks may wait for this rank for ever

@@ -4,6 +4,8 @@ mpirun -n 3 python tests/helpers/recorder.py OUT TABLE...
 
 trains each of RUNS on each TABLE, through the entry that users have, with MPI.COMM_WORLD replaced
 by a Recorder. OUT/<run>-<table>-<rank>.npz has the calls and, for comparison, the rank's own rows.
+With hierarchical sums it also has what lies in the rank's part of the window while the rank
+computes. On 4 ranks the runs are SECRET, with exact, masked and private sums.
 """
 
 import json
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+import fedmpi.federation.exchange
 import fedmpi.federation.job
 import fedmpi.federation.rounds
 import fedmpi.mpi.allreduce
@@ -44,9 +47,26 @@ RUNS = {
     "fedprox": f"--method fedprox {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
+MLP = "--model mlp --clients 6"
+PRIVATE = "--dp-epsilon 3 --dp-delta 1e-3"
+SHARED = "--reduce hierarchical"
+SECRET = {
+    "exact": f"--sums exact {MLP}",
+    "exact-hierarchical": f"--sums exact {MLP} {SHARED}",
+    "exact-fedavg": f"--sums exact {MLP} --method fedavg {LOCAL}",
+    "exact-validate": f"--sums exact {MLP} --validate 0.2",
+    "secure": f"--secure {MLP}",
+    "secure-hierarchical": f"--secure {MLP} {SHARED}",
+    "secure-fedavg": f"--secure {MLP} --method fedavg {LOCAL}",
+    "secure-validate": f"--secure {MLP} --validate 0.2",
+    "private": f"{PRIVATE} {MLP}",
+    "secure-private": f"--secure {PRIVATE} {MLP}",
+    "secure-private-hierarchical": f"--secure {PRIVATE} {MLP} {SHARED}",
+}
+"""A larger model, so that there are enough bytes to test whether they are uniform."""
 
 # Calls by what a rank that is not the root gives away in them: the first argument, or nothing.
-BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Isend", "shares", "tells")
+BUFFERS = ("Iallreduce", "Ireduce", "Igatherv", "Ialltoallv", "Isend", "shares", "tells", "lies")
 PICKLES = ("gather", "allgather", "allreduce")
 RECEIVES = ("Ibcast", "Iscatterv", "bcast", "scatter", "Recv")
 NOTHING = ("Get_rank", "Get_size", "Split", "Split_type", "Free", "Ibarrier", "Iprobe", "Abort")
@@ -85,8 +105,10 @@ class Log:
         call: dict[str, Any] = {"phase": self.phase, "round": self.round, "call": name}
         if name in BUFFERS:
             given = arguments[1] if arguments[0] is MPI.IN_PLACE else arguments[0]
+            given = given[0] if isinstance(given, list) else given  # with counts
             buffer = np.array(np.asarray(given), copy=True).reshape(-1)
-            call |= {"gives": "buffer", "dtype": str(buffer.dtype), "size": buffer.size}
+            gives = "window" if name == "lies" else "buffer"
+            call |= {"gives": gives, "dtype": str(buffer.dtype), "size": buffer.size}
             self.buffers.append(buffer)
         elif name in PICKLES:
             value = arguments[0]
@@ -135,7 +157,8 @@ def follow(log: Log) -> None:
     training = fedmpi.federation.rounds.Training
     run, begin = training.run, training.one_round
     make, start = fedmpi.federation.job.Job.__init__, fedmpi.mpi.allreduce.Hierarchical.start
-    tell = fedmpi.mpi.board.Board.tell
+    tell, send = fedmpi.mpi.board.Board.tell, fedmpi.federation.exchange.Exchange.send_losses
+    close = fedmpi.federation.exchange.Exchange.sum_changes
 
     def run_and_tell(self):
         log.phase = "rounds"
@@ -158,6 +181,20 @@ def follow(log: Log) -> None:
         log.note("shares", (self.buffer,))
         start(self)
 
+    def look(exchange):
+        if exchange.reduction.kind == "hierarchical":
+            log.note("lies", (exchange.reduction.buffer,))
+
+    def look_and_send(self, *losses):
+        look(self)  # within the passes of the round
+        send(self, *losses)
+
+    def look_and_close(self, flag):
+        look(self)  # after them
+        close(self, flag)
+
+    fedmpi.federation.exchange.Exchange.send_losses = look_and_send
+    fedmpi.federation.exchange.Exchange.sum_changes = look_and_close
     fedmpi.mpi.allreduce.Hierarchical.start = start_and_tell
     fedmpi.mpi.board.Board.tell = tell_and_note
     training.run, training.one_round = run_and_tell, begin_and_tell
@@ -182,7 +219,7 @@ def main() -> None:
     ranks = Ranks(world)
     follow(log)
     for table in tables:
-        for name, options in RUNS.items():
+        for name, options in (SECRET if world.size == 4 else RUNS).items():
             log.begin()
             # In the module, so that whoever asks mpi4py for the world gets the recorder.
             MPI.COMM_WORLD, MPI.Win = Recorder(world, log), Windows(win, log)

@@ -9,12 +9,15 @@ import torch
 
 from fedmpi.federation.exchange import DONE
 from fedmpi.models.fixed_point import (
+    BEYOND,
     CHANGE_LIMIT,
     CHUNK,
     LOSS_LIMIT,
+    NOT_FINITE,
     ExactSum,
     FixedPoint,
     in_lines,
+    is_whole,
     units_of,
 )
 from fedmpi.models.flat import FlatModel
@@ -277,3 +280,19 @@ def test_images_and_bytes_stay_as_they_are():
 def test_units_bound_the_clients_and_as_many_shares_of_noise():
     assert units_of(np.array([1, 0, 13, 100])) >= 2 * 3
     assert units_of(np.array([1, 0, 13, 100])) == units_of(np.array([500, 2, 7]))
+
+
+@pytest.mark.parametrize("told", [0, 3, int(DONE), int(DONE) + 40, 5 * NOT_FINITE, 40 * BEYOND + 7])
+def test_a_sum_is_told_from_masked_numbers(told):
+    """Whatever the ranks' flags say in it. Zeros are the server's own part of a sum."""
+    sums = np.array([2**62, -(2**62), 5, 0, *range(60)])
+    whole = np.append(sums, told).astype(np.int64).view(np.uint64)
+    assert is_whole(whole)
+    assert not is_whole(np.append(np.zeros(64, np.uint64), whole[-1]))
+    masks = np.random.default_rng(0).integers(0, 2**64, (1000, 65), dtype=np.uint64)
+    assert not any(is_whole(whole + mask) for mask in masks)
+    for place in (0, 1, 2):  # one number that is beyond, on either side
+        for beyond in (2**62 + 1, 2**63):
+            odd = whole.copy()
+            odd[place] = beyond
+            assert not is_whole(odd)

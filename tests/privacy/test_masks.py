@@ -10,8 +10,8 @@ from scipy.stats import chi2
 from fedmpi.errors import UserError
 from fedmpi.mpi.ranks import AgreedError
 from fedmpi.privacy.agreement import Party, Transcript
-from fedmpi.privacy.graph import ALL_PAIRS
-from fedmpi.privacy.masks import CHUNK, Masks, MaskUsedTwice, Message, disagreement, too_few
+from fedmpi.privacy.graph import ALL_PAIRS, too_few
+from fedmpi.privacy.masks import CHUNK, Masks, MaskUsedTwice, Message, disagreement
 
 LENGTHS = (1, 2, 3, 1001, CHUNK, 2 * CHUNK + 5)
 
