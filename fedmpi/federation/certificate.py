@@ -127,7 +127,8 @@ def residual_for(config: Config, method: Method) -> Residual | None:
     """A residual, where the weights are of groups, and a round's sum is a gradient of all."""
     if method.has_cohorts() or config.partial:
         return None
-    if method.reports != "groups" or config.local_epochs or "epsilon" not in config.options:
+    known = "epsilon" in config.options and getattr(method, "whole_simplex", True)
+    if method.reports != "groups" or config.local_epochs or not known:
         return None
     return Residual(config.decay, config.options["epsilon"], config.lr)
 

@@ -20,6 +20,7 @@ FILES = {
     "propfair": "fedmpi.methods.propfair:PropFair",
     "scaffold": "fedmpi.methods.scaffold:Scaffold",
     "fedprox": "fedmpi.methods.fedprox:FedProx",
+    "bgl": "fedmpi.methods.bgl:BoundedGroupLoss",
 }
 
 

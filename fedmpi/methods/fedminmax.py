@@ -54,6 +54,9 @@ class FedMinMax(Method):
     reports = "groups"
     averages_theta = True
     under_cohorts = True
+    whole_simplex: ClassVar[bool] = True
+    """Whether the adversary may take any weights above the floor. If not, Newton's step and the
+    bounds of federation/certificate.py are of another game than the method's."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

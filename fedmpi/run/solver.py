@@ -113,7 +113,8 @@ def decay_for(rows: int) -> float:
 
 def convex_game(model: str, loss: str, method: type[Method]) -> bool:
     """Whether the weighted risks of groups are convex in theta, and a Newton step is known."""
-    return model == "logistic" and loss == "cross-entropy" and issubclass(method, FedMinMax)
+    known = issubclass(method, FedMinMax) and method.whole_simplex
+    return model == "logistic" and loss == "cross-entropy" and known
 
 
 def check_newton(a: argparse.Namespace, method: type[Method], given: set[str]) -> None:

@@ -49,6 +49,7 @@ REPORTS = {
     "propfair": None,
     "scaffold": None,
     "fedprox": None,
+    "bgl": "groups",
 }
 """What a method's report has, by docs/privacy.md."""
 AVERAGE_THETA = ("fedminmax", "centralized", "localfedminmax", "afl")

@@ -45,6 +45,7 @@ RUNS = {
     "propfair": f"--method propfair {LOCAL}",
     "scaffold": f"--method scaffold {LOCAL}",
     "fedprox": f"--method fedprox {LOCAL}",
+    "bgl": "--method bgl",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
