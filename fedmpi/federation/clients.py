@@ -329,6 +329,14 @@ class Clients:
         if not self.diverged and not self.model.change_is_finite():
             self._find_diverged(t, config, objective, correction)
 
+    def weighted_mean(self, weights: np.ndarray) -> Objective:
+        """Objective of local steps on the mean of weight × loss over the rows of a batch.
+
+        `weights` are per group, per hosted client (a column) or per cell.
+        """
+        by_cell = self.by_cell(weights)
+        return lambda losses, cell: (by_cell[cell] * losses).mean()
+
     def add(self, change: Tensor, share: float) -> None:
         """Add `share` × a client's change to the sum."""
         self.model.change.add_(change, alpha=share)

@@ -21,6 +21,7 @@ FILES = {
     "scaffold": "fedmpi.methods.scaffold:Scaffold",
     "fedprox": "fedmpi.methods.fedprox:FedProx",
     "bgl": "fedmpi.methods.bgl:BoundedGroupLoss",
+    "scaffpd": "fedmpi.methods.scaffpd:ScaffPD",
 }
 
 

@@ -34,8 +34,6 @@ from fedmpi.methods.method import Method, Round
 from fedmpi.methods.option import BATCH_ROWS, LOCAL_TRAINING, Option
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedmpi.federation.clients import Clients
     from fedmpi.run.config import Config
 
@@ -105,11 +103,7 @@ class FedMinMax(Method):
 
     def local_round(self, clients: Clients, now: Round) -> None:
         """Train local epochs instead of one step: more steps a round, so fewer messages."""
-        by_cell = clients.by_cell(now.weights())
+        weighted_mean = clients.weighted_mean(now.weights())  # the report's answer is for the next
         now.report(clients.loss_sums())
-
-        def weighted_mean(losses: Tensor, cell: Tensor) -> Tensor:
-            return (by_cell[cell] * losses).mean()
-
         for i, change in clients.local_changes(now.t, self.config, weighted_mean):
             clients.add(change, now.shares[i])

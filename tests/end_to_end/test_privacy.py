@@ -50,11 +50,10 @@ REPORTS = {
     "scaffold": None,
     "fedprox": None,
     "bgl": "groups",
+    "scaffpd": "groups",
 }
 """What a method's report has, by docs/privacy.md."""
-AVERAGE_THETA = ("fedminmax", "centralized", "localfedminmax", "afl")
-"""Methods that report the mean of theta."""
-BESIDE = {"qfedavg": 1, "scaffold": THETA + 1}
+BESIDE = {"qfedavg": 1, "scaffold": THETA + 1, "scaffpd": THETA}
 """Numbers beside the change of theta and the flag, in the sum of all ranks."""
 
 
@@ -138,7 +137,7 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
             assert set_up == [*node * teams, *PLACE[:2], *window, *PLACE[2:]]
             scores = ("Ireduce", GROUPS * (2 + CLASSES**2))
             end = given.sent("end")
-            last = method_of(run) not in AVERAGE_THETA
+            last = not methods.find(method_of(run).removesuffix("-sample")).averages_theta
             replicates = ("Ireduce", GROUPS * 3 * REPLICATES + 2)
             expected = [scores, replicates, scores] if last else [scores, scores, replicates]
             if run == "ditto":  # and of the clients' own models, and of theta on their rows
@@ -252,7 +251,11 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             np.testing.assert_allclose(rest.pop(0), np.ravel(units), rtol=1e-7, atol=1e-12)
         sums, seconds = rest
         np.testing.assert_allclose(sums[:THETA], change, rtol=1e-7, atol=1e-12)
-        beside = {"qfedavg": [sum_h], "scaffold": [*(-change / LR), len(own["x"]) / n]}
+        beside = {
+            "qfedavg": [sum_h],
+            "scaffold": [*(-change / LR), len(own["x"]) / n],
+            "scaffpd": -change / LR,
+        }
         np.testing.assert_allclose(sums[THETA:], [*beside.get(method, []), 0.0], rtol=1e-9)
         assert 0 < seconds[0] < limit()
 

@@ -46,6 +46,7 @@ RUNS = {
     "scaffold": f"--method scaffold {LOCAL}",
     "fedprox": f"--method fedprox {LOCAL}",
     "bgl": "--method bgl",
+    "scaffpd": f"--method scaffpd {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"

@@ -19,6 +19,7 @@ LOCAL = "--local-epochs 2 --batch-size 7"
 STATES = {
     "scaffold": f"--method scaffold {LOCAL}",
     "sampled": f"--method needy:SampledScaffold --variate I --shares clients {LOCAL}",
+    "scaffpd": f"--method scaffpd --lr-mu 0.5 {LOCAL}",
     "ditto": f"--method ditto {LOCAL}",
     "sampled-fedmgda": f"--method needy:SampledFedMGDA {LOCAL}",
     "yogi": f"--method fedavg --optimizer yogi {LOCAL}",

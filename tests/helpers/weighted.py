@@ -6,10 +6,28 @@ the program trains.
 
 from collections.abc import Callable, Sequence
 
-from statements import Federation, Trace, combine, gradient, group_risks, local, shares, step
+import torch
+from statements import (
+    Federation,
+    Theta,
+    Trace,
+    combine,
+    gradient,
+    group_risks,
+    local,
+    shares,
+    step,
+)
+from torch import Tensor
 
 Weigh = Callable[[list[float]], Sequence[float]]
 """Function from the group risks at the theta of a round to the next weights of the groups' rows."""
+
+
+def weighted_mean(f: Federation, theta: Theta, rows: Sequence[int], w: Sequence[float]) -> Tensor:
+    """Mean over the rows of w_a times the row's loss."""
+    of_rows = torch.tensor([w[f.group[i]] for i in rows], dtype=torch.float64)
+    return (of_rows * f.losses(theta, rows)).mean()
 
 
 def weighted_rounds(
@@ -28,14 +46,14 @@ def weighted_rounds(
     for t in range(1, rounds + 1):
         theta = trace.theta
 
-        def mean_loss(p, rows, w=w):
-            return sum(w[f.group[i]] * f.losses(p, [i])[0] for i in rows) / len(rows)
+        def objective(p, rows, w=w):
+            return weighted_mean(f, p, rows, w)
 
         if local_epochs is None:
-            new = step(theta, lr, gradient(theta, lambda p: mean_loss(p, range(f.n))))
+            new = step(theta, lr, gradient(theta, lambda p: objective(p, range(f.n))))
         else:
             trained = [
-                local(f, theta, k, t, lr, local_epochs, batch_size, mean_loss)
+                local(f, theta, k, t, lr, local_epochs, batch_size, objective)
                 for k in range(len(f.clients))
             ]
             new = combine(shares(f), trained)

@@ -1,12 +1,9 @@
 import numpy as np
 import pytest
 import quadprog
-from scipy.optimize import minimize
+from game import risks_and_slopes, solved, write_game
 from weighted import weighted_rounds
 
-from fedmpi import data as datasets
-from fedmpi.data.options import DataOptions
-from fedmpi.data.prepare import prepare
 from fedmpi.methods.bgl import project_to_budget
 
 LOCAL = {"local_epochs": 2, "batch_size": 16}
@@ -60,72 +57,13 @@ def test_a_bound_that_no_group_reaches_is_fedavg(run, same, setting, clients):
     same(found.theta(), fedavg.theta())
 
 
-# A convex game of two groups: logistic regression with cross entropy, whose groups disagree.
-
-LONG = "--model logistic --dtype float64 --lr 1 --lr-mu 0.5 --average tail --rounds 1500"
+LONG = "--clients 3 --lr 1 --lr-mu 0.5 --average tail --rounds 1500"
 
 
-@pytest.fixture
-def game(train, tmp_path):
-    """Options of runs on a small table, and its rows: inputs, targets and groups."""
-    rng = np.random.default_rng(3)
-    group = np.repeat(["a", "b"], [45, 15])
-    x = rng.normal(size=60)
-    y = x * np.where(group == "a", 1, -1) + rng.normal(size=60) > 0
-    lines = [f"{v},{g},{int(t)}" for v, g, t in zip(x, group, y, strict=True)]
-    (tmp_path / "game.csv").write_text("\n".join(["x,g,y", *lines]) + "\n")
-    data = ["--dataset", f"csv:{tmp_path / 'game.csv'}", "--target", "y", "--group", "g"]
-    options = [*data, "--clients", 3, "--eval-every", 1500, *LONG.split()]
-    held = prepare(datasets.find(data[1]), tmp_path / "data", DataOptions(target="y", group=("g",)))
-    rows = [np.array(held.array(f"train_{part}")) for part in ("x", "y", "group")]
-    return options, rows
-
-
-def risks_and_slopes(rows, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cross entropy of each group and its gradient in theta: weights of both classes, biases."""
-    x, y, group = rows
-    inputs = np.c_[x, np.ones(len(x))]
-    width = x.shape[1]
-    matrix = np.c_[theta[: 2 * width].reshape(2, width), theta[2 * width :]]
-    logits = inputs @ matrix.T
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    losses, slopes = -np.log(p[np.arange(len(y)), y]), p - np.eye(2)[y]
-    risks, gradients = [], []
-    for a in (0, 1):
-        mine = group == a
-        g = slopes[mine].T @ inputs[mine] / mine.sum()
-        risks.append(losses[mine].mean())
-        gradients.append(np.concatenate([g[:, :width].ravel(), g[:, width]]))
-    return np.array(risks), np.array(gradients)
-
-
-def solved(rows, mean: float, worst: float, gamma: float | None = None) -> np.ndarray:
-    """Group risks at the minimum of mean * (mean risk) + worst * s, by SLSQP.
-
-    Every risk is at most s, or at most gamma, where one is given.
-    """
-    rho = np.bincount(rows[2]) / len(rows[2])
-
-    def objective(v):
-        risks, slopes = risks_and_slopes(rows, v[:-1])
-        return mean * rho @ risks + worst * v[-1], np.append(mean * rho @ slopes, worst)
-
-    bound = {
-        "type": "ineq",
-        "fun": lambda v: (gamma or v[-1]) - risks_and_slopes(rows, v[:-1])[0],
-        "jac": lambda v: np.c_[-risks_and_slopes(rows, v[:-1])[1], [0 if gamma else 1] * 2],
-    }
-    size = 2 * rows[0].shape[1] + 2
-    start = np.append(np.zeros(size), 1.0)
-    done = minimize(objective, start, jac=True, constraints=bound, options={"ftol": 1e-12})
-    assert done.success, done.message
-    return risks_and_slopes(rows, done.x[:-1])[0]
-
-
-def test_between_it_is_the_constrained_optimum(train, game):
+def test_between_it_is_the_constrained_optimum(train, tmp_path):
     """The worse group is at the bound, and no model within it has a lower mean risk."""
-    options, rows = game
+    options, rows = write_game(tmp_path)
+    options = [*options, *LONG.split()]
     free, minimax = solved(rows, 1, 0, 100.0), solved(rows, 0, 1)
     assert free.max() - minimax.max() > 0.1
     gamma = (free.max() + minimax.max()) / 2
@@ -135,9 +73,10 @@ def test_between_it_is_the_constrained_optimum(train, game):
     assert found.max() == pytest.approx(gamma, abs=1e-3)
 
 
-def test_below_the_minimax_risk_it_is_fedminmax(train, game):
+def test_below_the_minimax_risk_it_is_fedminmax(train, tmp_path):
     """The mean risk plus B times the worst, which for a large B is the worst alone."""
-    options, rows = game
+    options, rows = write_game(tmp_path)
+    options = [*options, *LONG.split()]
     run = train(*options, "--method", "bgl", "--gamma", 0.1, "--budget", 20)
     found, _ = risks_and_slopes(rows, run.theta("averaged"))
     np.testing.assert_allclose(found, solved(rows, 1 / 21, 20 / 21), atol=1e-3)
