@@ -105,7 +105,7 @@ def _maximize(
         system = np.ones((free.sum() + 1,) * 2)
         system[:-1, :-1], system[-1, -1] = quadratic[np.ix_(free, free)], 0
         right = linear[free] - quadratic[np.ix_(free, fixed)] @ x[fixed]
-        *wanted, level = np.linalg.lstsq(system, np.append(right, 1 - x[fixed].sum()))[0]
+        *wanted, level = _solve(system, np.append(right, 1 - x[fixed].sum()))
         step = np.zeros(n)
         step[free] = np.array(wanted) - x[free]
         down, up = free & (x + step < low), free & (x + step > high)
@@ -119,13 +119,28 @@ def _maximize(
             x[met] = high[met] if up[met] else low[met]
             continue
         asks = linear - quadratic @ x
-        if not free.any():  # no weight sets the level: two have to be let go at a time
-            level = float(asks[at_high].min(initial=np.inf))
-        asks = np.where(fixed, np.where(at_high, level - asks, asks - level), -np.inf)
-        if asks.max() <= 1e-12 * (1 + abs(level)):
+        least = int(np.argmin(np.where(at_high, asks, np.inf)))
+        if not free.any():  # no weight sets the level: one that falls does, for one that rises
+            level = asks[least] if at_high[least] else np.inf
+        gains = np.where(fixed, np.where(at_high, level - asks, asks - level), -np.inf)
+        if gains.max() <= 1e-12 * (1 + abs(level)):
             break
-        fixed[np.argmax(asks)] = False
+        fixed[least] &= bool(free.any())
+        fixed[np.argmax(gains)] = False
+        at_high &= fixed
     return x
+
+
+def _solve(system: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solution of a linear system; the shortest of its best ones, where it is singular.
+
+    Not least squares at once: of 200 weights they take 5 ms, this .5 ms, and about as many systems
+    are solved as weights are fixed.
+    """
+    try:
+        return np.linalg.solve(system, right)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(system, right)[0]
 
 
 def _finite_vector(values: np.ndarray, name: str) -> np.ndarray:

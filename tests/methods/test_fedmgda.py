@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import quadprog
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from statements import Trace, combine, flat, group_risks, local, shares
 
@@ -17,7 +17,7 @@ def shortest(vectors: np.ndarray, centre: np.ndarray, radius: float) -> np.ndarr
     size = len(vectors)
     limits = np.hstack([np.ones((size, 1)), np.eye(size), -np.eye(size)])
     bounds = [1.0, *np.maximum(centre - radius, 0), *-(centre + radius)]
-    matrix = vectors @ vectors.T + 1e-13 * np.eye(size)
+    matrix = vectors @ vectors.T + 1e-12 * np.eye(size)
     return quadprog.solve_qp(matrix, np.zeros(size), limits, np.array(bounds), meq=1)[0]
 
 
@@ -84,6 +84,8 @@ def test_no_client_is_harmed_to_first_order(people, run):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([0.01, 0.1, 0.3, 1.0]))
+@example(5193923, 8, 0.01)  # all weights are at a bound
+@example(0, 60, 0.02)
 def test_the_shortest_combination_is_that_of_a_quadratic_solver(seed, size, radius):
     """Of more vectors than dimensions, too, where many weights give the same vector."""
     rng = np.random.default_rng(seed)
@@ -95,7 +97,7 @@ def test_the_shortest_combination_is_that_of_a_quadratic_solver(seed, size, radi
     assert found.min() >= 0 and np.abs(found - centre).max() <= radius + 1e-12
     expected = shortest(vectors, centre, radius)
     np.testing.assert_allclose(found @ vectors, expected @ vectors, rtol=0, atol=1e-5)
-    assert np.linalg.norm(found @ vectors) <= np.linalg.norm(expected @ vectors) + 1e-9
+    assert np.linalg.norm(found @ vectors) <= np.linalg.norm(expected @ vectors) + 1e-8
 
 
 @pytest.mark.parametrize("radius", [0.01, 1.0])
