@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmpi.federation.batches import batch_shares
+from fedmpi.reproduce.statistics import taking_part
 from fedmpi.run.record import Record
 
 
@@ -82,9 +83,10 @@ def curve_of(record: Record) -> Curve:
 
 
 def passes_per_round(record: Record) -> float:
-    """Passes over all training rows in a round: a batch is a part of one."""
+    """Passes over all training rows in a round: a batch and a cohort are parts of one."""
     sizes, shares = _rows(record)
-    return record.config.get("local_epochs") or float(shares.sum() / sizes.sum())
+    epochs = record.config.get("local_epochs") or float(shares.sum() / sizes.sum())
+    return epochs * taking_part(record.config)
 
 
 def _rows(record: Record) -> tuple[np.ndarray, np.ndarray]:

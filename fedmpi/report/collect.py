@@ -50,6 +50,7 @@ from fedmpi.reproduce.statistics import (
     run_of,
     setting_order,
     shared_notes,
+    taking_part,
 )
 from fedmpi.run.record import Record
 
@@ -337,7 +338,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "history": history,
         "partition": partition,
         "h": h,
-        "epochs": (number(config.get("local_epochs")) or 1) * _taking_part(config),
+        "epochs": (number(config.get("local_epochs")) or 1) * taking_part(config),
         "fairness": _fairness(_with_metrics(result)),
         "personal": _fairness(result.get("personal")),
         "notes": notes + [str(note) for note in config.get("notes") or []],
@@ -422,12 +423,6 @@ class _Partitions:
             self.numbers[key] = len(self.distinct)
             self.distinct.append(found)
         return self.numbers[key]
-
-
-def _taking_part(config: dict) -> float:
-    """Share of the clients that are in the cohort of a round."""
-    cohort, clients = number(config.get("cohort")), number(config.get("clients"))
-    return cohort / clients if cohort and clients else number(config.get("participation")) or 1
 
 
 def _passes(run: dict) -> np.ndarray:

@@ -267,6 +267,12 @@ def number(value: Any) -> float | None:
     return value if known and math.isfinite(value) else None
 
 
+def taking_part(config: Mapping[str, Any]) -> float:
+    """Share of the clients that are in the cohort of a round."""
+    cohort, clients = number(config.get("cohort")), number(config.get("clients"))
+    return cohort / clients if cohort and clients else number(config.get("participation")) or 1
+
+
 def over(numbers: Iterable[float | None]) -> Mean | None:
     """Mean and deviation of the numbers that are known; None if none is."""
     known = np.array([x for x in numbers if number(x) is not None], dtype=float)
