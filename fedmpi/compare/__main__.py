@@ -190,10 +190,12 @@ def read_request(a: argparse.Namespace) -> Request:
     from fedmpi.compare.plan import Request, bases_of
     from fedmpi.compare.variants import read_variant, unique
     from fedmpi.data.settings import canonical
-    from fedmpi.methods import FILES
+    from fedmpi.methods import FILES, all_options
     from fedmpi.reproduce.statistics import method_order
 
     given = argparse.Namespace(**{name: vars(a).pop(name) for name in OF_THE_COMPARISON})
+    for name in all_options():  # bgl has a --budget, too, which a variant can still set
+        vars(a).setdefault(name, None)
     a.method = a.setting = a.seed = a.fold = a.tuned = a.output = None
     a.resume, a.force, a.on_client_failure = False, False, "end"
     seeds = unique(given.seeds)

@@ -48,6 +48,12 @@ def test_an_option_that_is_given_is_not_tuned():
     assert points(5, *newton) == [{}]
 
 
+def test_an_option_of_a_method_may_have_the_name_of_one_of_the_comparison():
+    request = request_of("--datasets", "synthetic", "--methods", "bgl,budget=5", "--budget", 3)
+    cell = plan_cells(request)[0]
+    assert request.budget == 3 and options_of(request, cell, 0).budget == 5
+
+
 def test_each_seed_can_be_tuned_by_itself():
     given = ["--datasets", "synthetic", "--settings", "ESG", "--methods", "afl", "--seeds", 5, 7]
     (together,) = plan_cells(request_of(*given))
