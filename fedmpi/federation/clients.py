@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Function that a local step descends on, of the losses and the cells of a batch's rows."""
 
-Correction = Callable[[int, Tensor], Tensor]
-"""Function of a client's place and drift, whose value is added to the gradient of each local step.
-The drift is the client's theta minus the theta that the client received; FedProx's correction is
-the drift itself, times a number."""
+Correction = Callable[[int, Tensor], Tensor | None]
+"""Function of a client's place and drift, called before each local step. Its value, if it has one,
+is added to the gradient of the step. The drift is the client's theta minus the theta that it
+received; FedProx's correction is the drift itself, times a number."""
 
 BATCHES = int.from_bytes(b"batch", "big")
 

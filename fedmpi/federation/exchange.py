@@ -119,12 +119,17 @@ class Exchange:
                 self._lengths.insert(0, 0)  # the server hosts nobody
 
     def send_losses(
-        self, losses: np.ndarray | None, evaluate: bool, counts_for: np.ndarray | None = None
+        self,
+        losses: np.ndarray | None,
+        evaluate: bool,
+        counts_for: np.ndarray | None = None,
+        instead: np.ndarray | None = None,
     ) -> None:
         """Send this rank's loss sums (hosted clients × groups; None on a server without clients).
 
         With `evaluate` the sums by group travel, too, whatever `reports` says. In these a hosted
-        client counts for `counts_for` clients.
+        client counts for `counts_for` clients. The sums by client are those of `instead`, if the
+        server weighs by other sums than those of losses.
         """
         if self.ranks.is_server:
             self.receive_weights()  # the weights must have left the buffer that losses arrive in
@@ -142,9 +147,10 @@ class Exchange:
             else:
                 self._sent.append(self.ranks.Ireduce(self._group_sums))
         if self._by_client:
-            if losses is not None:
-                by_client = losses.sum(axis=1, keepdims=True)
-                self._part[:] = losses if self.reports == "cells" else by_client
+            of_cells = losses if instead is None else instead
+            if of_cells is not None:
+                by_client = of_cells.sum(axis=1, keepdims=True)
+                self._part[:] = of_cells if self.reports == "cells" else by_client
             self._sent.append(self.ranks.Igatherv(self._part, self._whole, self._lengths))
 
     def receive_risks(self, evaluate: bool, cohort: Cohort | None = None) -> np.ndarray | None:

@@ -135,8 +135,10 @@ class SurvivingTraining(Training):
             raise
         self._total = total
 
-    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
-        Training.report(self, None if self._risks_known else losses, evaluate)
+    def report(
+        self, losses: np.ndarray | None, evaluate: bool, instead: np.ndarray | None = None
+    ) -> None:
+        Training.report(self, None if self._risks_known else losses, evaluate, instead)
 
     def receive_risks(self, evaluate: bool) -> np.ndarray | None:
         risks = Training.receive_risks(self, evaluate)

@@ -139,7 +139,11 @@ class Training:
                 evaluate,
                 self.total_rows,
                 self.shares_of(clients),
-                report=lambda losses: self.report(self.of_all(losses, clients), evaluate),
+                report=lambda losses, instead=None: self.report(
+                    self.of_all(losses, clients),
+                    evaluate,
+                    None if instead is None else self.of_all(instead, clients),
+                ),
                 weights=lambda: self.of_some(self.exchange.receive_weights(), clients),
                 weigh=lambda vectors: self.weigh(vectors, clients),
             )
@@ -199,13 +203,18 @@ class Training:
             return DONE
         return float(bool(signals.asked()))
 
-    def report(self, losses: np.ndarray | None, evaluate: bool) -> None:
-        """Send the losses at theta. The server steps the adversary, and sends the new weights."""
+    def report(
+        self, losses: np.ndarray | None, evaluate: bool, instead: np.ndarray | None = None
+    ) -> None:
+        """Send the losses at theta. The server steps the adversary, and sends the new weights.
+
+        The risks of clients and cells are those of `instead`, where the method gives it.
+        """
         self.reported = True
         counts_for = None
         if self.cohort and self.clients:
             counts_for = self.cohort.counts_for[self.clients.numbers]
-        self.exchange.send_losses(losses, evaluate, counts_for)
+        self.exchange.send_losses(losses, evaluate, counts_for, instead)
         if self.server:
             risks = self.receive_risks(evaluate)  # r_a, or of clients or cells
             self.diverged = not self.all_finite(risks)
@@ -243,7 +252,7 @@ class Training:
         if self.clients is None or self.clients is some:
             return losses
         whole = np.zeros(self.clients.counts.T.shape)
-        if some:
+        if some and losses is not None:
             whole[some.places] = losses
         return whole
 

@@ -22,6 +22,7 @@ FILES = {
     "fedprox": "fedmpi.methods.fedprox:FedProx",
     "bgl": "fedmpi.methods.bgl:BoundedGroupLoss",
     "scaffpd": "fedmpi.methods.scaffpd:ScaffPD",
+    "drfa": "fedmpi.methods.drfa:DRFA",
 }
 
 

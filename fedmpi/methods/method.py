@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -34,6 +34,12 @@ Reports = Literal["groups", "clients", "cells"] | None
 client, or per group and client. None: the server weighs nothing."""
 
 
+class Report(Protocol):
+    """Function that sends what the clients of a rank report."""
+
+    def __call__(self, losses: np.ndarray | None, instead: np.ndarray | None = None) -> None: ...
+
+
 @dataclass(frozen=True)
 class Round:
     """One round, as the clients of a rank see it."""
@@ -47,8 +53,10 @@ class Round:
     """Share of each of this rank's clients in a mean over the clients of the round: n_k / n, or of
     a cohort n_k / n_S. With unequal probabilities of inclusion pi_k, n_k / pi_k takes the place of
     n_k."""
-    report: Callable[[np.ndarray], None]
-    """Send the losses at theta, hosted clients × groups, to the server."""
+    report: Report
+    """Send the losses at theta, hosted clients × groups, to the server. A second table of this
+    shape, where there is one, takes their place in the risks of clients and cells that the server
+    weighs by; then the losses are for the history alone, and None where nobody asks for these."""
     weights: Callable[[], np.ndarray]
     """Wait for the server's weights: per group, or one row for each hosted client."""
     weigh: Callable[[Tensor], np.ndarray]

@@ -90,7 +90,7 @@ class ScaffPD(FedMinMax):
         weighted_mean = clients.weighted_mean(now.weights())
         now.report(clients.loss_sums())
         config, c, variates = self.config, self.shared["c"], self.of_clients["c"]
-        sampled = self.cohort(now.t) is not None
+        sampled = self.counts_for is not None
         steps = config.local_epochs * np.maximum(1, -(-clients.sizes // config.batch_size))
         trained = clients.local_changes(
             now.t,
@@ -100,7 +100,7 @@ class ScaffPD(FedMinMax):
         )
         for i, change in trained:
             share, mine = clients.sizes[i] / now.total_rows, variates[clients.places[i]]
-            clients.add(change, share)
+            clients.add(change, now.shares[i])
             new = mine - c - change / (config.lr * int(steps[i]))
             # new - c sums up to the same if all take part, and forgets clients of dead ranks.
             clients.model.vectors[0].add_(new - (mine if sampled else c), alpha=share)

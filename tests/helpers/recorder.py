@@ -47,6 +47,7 @@ RUNS = {
     "fedprox": f"--method fedprox {LOCAL}",
     "bgl": "--method bgl",
     "scaffpd": f"--method scaffpd {LOCAL}",
+    "drfa": f"--method drfa --draws 0 {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"

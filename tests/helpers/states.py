@@ -20,6 +20,7 @@ STATES = {
     "scaffold": f"--method scaffold {LOCAL}",
     "sampled": f"--method needy:SampledScaffold --variate I --shares clients {LOCAL}",
     "scaffpd": f"--method scaffpd --lr-mu 0.5 {LOCAL}",
+    "drfa": f"--method drfa --draws 2 {LOCAL}",
     "ditto": f"--method ditto {LOCAL}",
     "sampled-fedmgda": f"--method needy:SampledFedMGDA {LOCAL}",
     "yogi": f"--method fedavg --optimizer yogi {LOCAL}",
