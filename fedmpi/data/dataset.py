@@ -132,6 +132,12 @@ class Dataset:
         """
         return None
 
+    def class_of_group(
+        self, groups: tuple[str, ...], classes: tuple[str, ...], options: DataOptions
+    ) -> tuple[int, ...] | None:
+        """The class that all rows of each group have; None where groups have rows of several."""
+        return None
+
     def psg_blocks(self, groups: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The groups of each half of the clients in PSG: here, halves in order."""
         if len(groups) < 3:

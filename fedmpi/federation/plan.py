@@ -17,6 +17,7 @@ from torch import nn
 from fedmpi import data as datasets
 from fedmpi import models
 from fedmpi.data.dataset import Dataset
+from fedmpi.data.options import options_from
 from fedmpi.data.owners import OwnedRows
 from fedmpi.data.partition import (
     SETTINGS,
@@ -34,6 +35,7 @@ from fedmpi.federation import metrics
 from fedmpi.federation.assignment import assign_clients, costs, spread_rows
 from fedmpi.federation.batches import batch_shares, places_among
 from fedmpi.federation.metrics import Metric
+from fedmpi.methods.attribute import attribute_of
 from fedmpi.methods.method import Method
 from fedmpi.methods.newton import refuse_size
 from fedmpi.models.micro_batch import rows_of_a_pass
@@ -312,6 +314,9 @@ class Plan:
                 f"--epsilon {epsilon}: {len(groups)} groups cannot all weigh that much; "
                 f"use at most {1 / len(groups):.4g}."
             )
+        if self.method.needs_attribute:
+            named = groups, tuple(prepared.classes)
+            self.method.attribute = attribute_of(c.method, self.dataset, options_from(c), *named)
         shape = prepared.array("train_x").shape[1:]
         module = models.build(c.model, shape, len(prepared.classes), c.seed)
         models.check(c.model, module, shape, len(prepared.classes))

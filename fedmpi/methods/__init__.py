@@ -23,6 +23,7 @@ FILES = {
     "bgl": "fedmpi.methods.bgl:BoundedGroupLoss",
     "scaffpd": "fedmpi.methods.scaffpd:ScaffPD",
     "drfa": "fedmpi.methods.drfa:DRFA",
+    "fedfb": "fedmpi.methods.fedfb:FedFB",
 }
 
 

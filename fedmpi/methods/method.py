@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedmpi.federation.clients import Clients
+    from fedmpi.methods.attribute import Attribute
     from fedmpi.models.flat import FlatModel
     from fedmpi.run.config import Config
 
@@ -124,6 +125,11 @@ class Method:
     counts_for: np.ndarray | None = None
     """Of each client, for how many clients it counts in this round: 1 / pi_k, the inverse of its
     probability to be in the cohort, and 0 if it is not. None: all take part in every round."""
+    needs_attribute: ClassVar[bool] = False
+    """Whether each group has to be a value of an attribute and one of two classes together."""
+
+    attribute: Attribute
+    """Attribute and class of each group, if the method needs them; on the server."""
 
     shared: dict[str, Tensor]
     """Current value of the state that `shared_state` began."""

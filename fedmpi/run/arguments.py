@@ -15,13 +15,14 @@ from fedmpi import methods, models
 from fedmpi.data.dataset import Dataset, Preset
 from fedmpi.data.datasets.census import STATES, chosen_states
 from fedmpi.data.options import NAMES as DATA_NAMES
-from fedmpi.data.options import DataOptions, add_data_options, names_of_list
+from fedmpi.data.options import DataOptions, add_data_options, names_of_list, options_from
 from fedmpi.data.partition import OWNED, SETTINGS
 from fedmpi.data.settings import NAMES as SETTING_NAMES
 from fedmpi.data.settings import canonical, column_of, in_a_path
 from fedmpi.data.splits import read_fold
 from fedmpi.errors import UserError, unknown_name
 from fedmpi.methods import optimizer
+from fedmpi.methods.attribute import check_groups
 from fedmpi.methods.method import Method
 from fedmpi.methods.option import LARGEST, LOCAL_TRAINING
 from fedmpi.run.checkpoint import parse_every
@@ -244,6 +245,8 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
     given = {name for name, value in vars(a).items() if value is not None}
     _fill_in(a, dataset.preset, method, given)
     _check_uses(a, dataset, method)
+    if method.needs_attribute:
+        check_groups(a.method, dataset, options_from(a))
     _check_names(a)
     _check_ranges(a)
     find_logs(a.log)

@@ -52,6 +52,7 @@ REPORTS = {
     "bgl": "groups",
     "scaffpd": "groups",
     "drfa": "clients",
+    "fedfb": "groups",
 }
 """What a method's report has, by docs/privacy.md."""
 BESIDE = {"qfedavg": 1, "scaffold": THETA + 1, "scaffpd": THETA, "drfa": THETA}
@@ -72,6 +73,15 @@ def method_of(run: str) -> str:
     return run if run in REPORTS else run.partition("-")[0]
 
 
+def classes_of(run: str) -> int:
+    """Number of classes of the run's target: two, where the method takes no other number."""
+    return 2 if methods.find(method_of(run).partition("-")[0]).needs_attribute else CLASSES
+
+
+def theta_of(run: str) -> int:
+    return classes_of(run) * (FEATURES + 1)
+
+
 def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
     """The documented messages of a client rank in round t: call, and numbers in it."""
     reports = REPORTS[method_of(run)]
@@ -83,9 +93,9 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
     if reports in ("clients", "cells"):
         messages.append(("Igatherv", hosted * (GROUPS if reports == "cells" else 1)))
     if method_of(run) == "fedmgda":
-        messages.append(("Igatherv", hosted * THETA))
+        messages.append(("Igatherv", hosted * theta_of(run)))
     beside = BESIDE.get(method_of(run), 0)
-    messages.append(("shares" if shared else "Iallreduce", THETA + beside + 1))
+    messages.append(("shares" if shared else "Iallreduce", theta_of(run) + beside + 1))
     if evaluated:
         messages.append(("Igatherv", OF_ITSELF))
     return messages
@@ -136,9 +146,9 @@ def test_what_a_rank_gives_at_set_up_and_at_the_end(folder, run):
             set_up = [(call["call"], call.get("type")) for call in given.sent("set-up")]
             window = WINDOW if run.endswith("-hierarchical") else []
             assert set_up == [*node * teams, *PLACE[:2], *window, *PLACE[2:]]
-            scores = ("Ireduce", GROUPS * (2 + CLASSES**2))
+            scores = ("Ireduce", GROUPS * (2 + classes_of(run) ** 2))
             end = given.sent("end")
-            last = not methods.find(method_of(run).removesuffix("-sample")).averages_theta
+            last = not methods.find(method_of(run).partition("-")[0]).averages_theta
             replicates = ("Ireduce", GROUPS * 3 * REPLICATES + 2)
             expected = [scores, replicates, scores] if last else [scores, scores, replicates]
             if run == "ditto":  # and of the clients' own models, and of theta on their rows
@@ -189,11 +199,12 @@ def test_a_window_has_room_for_the_change_and_no_more(folder):
 def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of logistic regression: the loss of each row, and its gradient."""
     x, y = own["x"], own["y"]
-    weight, bias = theta[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), theta[-CLASSES:]
+    classes = len(theta) // (FEATURES + 1)
+    weight, bias = theta[:-classes].reshape(classes, FEATURES), theta[-classes:]
     logits = x @ weight.T + bias
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    slope = p - np.eye(CLASSES)[y]
+    slope = p - np.eye(classes)[y]
     by_row = (slope[:, :, None] * x[:, None, :]).reshape(len(x), -1)
     return -np.log(p[np.arange(len(x)), y]), np.concatenate([by_row, slope], axis=1)
 
@@ -201,7 +212,7 @@ def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndar
 @pytest.mark.parametrize("run", HONEST)
 def test_the_vectors_are_what_they_are_said_to_be(folder, run):
     """Round 1, at the seeded theta, from the rank's own rows, by hand."""
-    module = models.build("logistic", (FEATURES,), CLASSES, seed=0)
+    module = models.build("logistic", (FEATURES,), classes_of(run), seed=0)
     theta = np.concatenate(
         [p.detach().numpy().astype(float).reshape(-1) for p in module.parameters()]
     )
@@ -224,7 +235,7 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             for k in own["numbers"]
         ]
         by_group = np.sum(cells, axis=0)
-        change, sum_h, units = np.zeros(THETA), 0.0, []
+        change, sum_h, units = np.zeros(len(theta)), 0.0, []
         for k in own["numbers"].tolist():
             rows = own["client"] == k
             share, by_row = rows.sum() / n, np.full(rows.sum(), 1 / rows.sum())
@@ -252,14 +263,15 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
         if units:
             np.testing.assert_allclose(rest.pop(0), np.ravel(units), rtol=1e-7, atol=1e-12)
         sums, seconds = rest
-        np.testing.assert_allclose(sums[:THETA], change, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(sums[: len(theta)], change, rtol=1e-7, atol=1e-12)
         beside = {
             "qfedavg": [sum_h],
             "scaffold": [*(-change / LR), len(own["x"]) / n],
             "scaffpd": -change / LR,
             "drfa": np.zeros(THETA),  # the snapshot is before the only step
         }
-        np.testing.assert_allclose(sums[THETA:], [*beside.get(method, []), 0.0], rtol=1e-9)
+        scalars = [*beside.get(method, []), 0.0]
+        np.testing.assert_allclose(sums[len(theta) :], scalars, rtol=1e-9)
         assert 0 < seconds[0] < limit()
 
 

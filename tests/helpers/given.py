@@ -14,13 +14,17 @@ OWN = ("x", "y", "group", "client", "numbers")
 
 
 def table(seed: int, rows: int, shares: list[float]) -> str:
-    """Rows of four groups and three classes, with as many inputs whatever the values."""
+    """Rows of four groups and three classes, with as many inputs whatever the values.
+
+    For methods that need them also a binary attribute and target, s and z, of as many groups.
+    """
     rng = np.random.default_rng(seed)
     group = rng.choice(GROUPS, size=rows, p=shares)
     x = rng.normal(size=(rows, FEATURES - 1)) * 10 ** rng.uniform(-2, 2, FEATURES - 1)
     y = rng.integers(CLASSES, size=rows)
-    lines = [f"{','.join(map(str, u))},{g},{t}" for u, g, t in zip(x, group, y, strict=True)]
-    return "\n".join([",".join([*"abcd"[: FEATURES - 1], "g", "y"]), *lines]) + "\n"
+    rest = np.c_[group, y, rng.integers(2, size=(rows, 2))]
+    lines = [",".join(map(str, [*u, *v])) for u, v in zip(x, rest, strict=True)]
+    return "\n".join([",".join([*"abcd"[: FEATURES - 1], *"gysz"]), *lines]) + "\n"
 
 
 def record(out: Path, ranks: int) -> Path:

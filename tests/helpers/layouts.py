@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from mpi4py import MPI
+from runs import groups_for
 
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS
@@ -66,6 +67,7 @@ def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> l
         *("--solver", "paper", "--model", "mlp", "--lr", "0.1", "--micro-batch", "50"),
         *("--metrics", "auc,calibration,odds"),
         *(STEPS | COHORTS).get(steps, "").split(),
+        *groups_for(method),
     ]
 
 

@@ -27,6 +27,8 @@ from fedmpi.mpi.ranks import Ranks
 
 ROUNDS, EVAL_EVERY, BATCH = 5, 2, 10_000
 LOCAL = f"--local-epochs 1 --batch-size {BATCH}"
+BINARY = "--target z --group s,z --drop g,y"
+"""Groups that are an attribute and the target, for methods that need them; as many as otherwise."""
 RUNS = {
     "fedminmax": "",
     "fedminmax-8": "--clients 8",
@@ -48,6 +50,7 @@ RUNS = {
     "bgl": "--method bgl",
     "scaffpd": f"--method scaffpd {LOCAL}",
     "drfa": f"--method drfa --draws 0 {LOCAL}",
+    "fedfb": f"--method fedfb {BINARY} {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
@@ -229,6 +232,7 @@ def main() -> None:
             folder = Path(out) / f"{name}-{Path(table).stem}"
             sys.argv = [
                 *("fedmpi.train", "--dataset", f"csv:{table}", "--target", "y", "--group", "g"),
+                *("--drop", "s,z"),
                 *("--setting", "PSG", "--skew", "3", "--clients", "4", "--model", "logistic"),
                 *("--dtype", "float64", "--rounds", str(ROUNDS), "--eval-every", str(EVAL_EVERY)),
                 *("--solver", "paper", "--lr", "0.5", "--progress", "none"),

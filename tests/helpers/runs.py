@@ -117,6 +117,13 @@ def write_people(path: Path, sizes: dict[str, int], lifted: str = "") -> Path:
     return path
 
 
+def groups_for(method: str) -> list[str]:
+    """Option for a method that needs groups of an attribute and the class, on tables as these."""
+    from fedmpi import methods
+
+    return ["--group", "g,y"] if methods.find(method).needs_attribute else []
+
+
 def launcher() -> dict[str, str]:
     """Environment in which this Python's own mpirun starts, also as root and oversubscribed."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "PRTE"))}

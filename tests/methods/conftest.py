@@ -21,20 +21,24 @@ GROUP_SHARES = (0.5, 0.27, 0.15, 0.08)
 OTHER_TARGET = {"job": "rich", "rich": "job"}
 TOLERANCE = 1e-9
 OPTIONS = {"model": "logistic", "rounds": 3, "lr": 0.5, "dtype": "float64", "eval_every": 1}
-OF_THE_ROWS = ("model", "loss", "seed", "skew", "target")
+OF_THE_ROWS = ("model", "loss", "seed", "skew", "target", "group")
 
 
 @dataclass
 class People:
-    """A CSV file, and where it is prepared. The target `job` has three classes, `rich` two."""
+    """A CSV file, and where it is prepared. The target `job` has three classes, `rich` two.
+
+    The groups are places, or with --group sex,rich the two classes of each sex.
+    """
 
     file: Path
     data_dir: Path
 
-    def arguments(self, target: str) -> list[object]:
+    def arguments(self, target: str, group: str = "place") -> list[object]:
         """What fedmpi.train needs to read it."""
         where = ["--dataset", f"csv:{self.file}", "--data-dir", self.data_dir]
-        return [*where, "--target", target, "--group", "place", "--drop", OTHER_TARGET[target]]
+        drop = ",".join(left_out(target, group))
+        return [*where, "--target", target, "--group", group, "--drop", drop]
 
     def federation(
         self,
@@ -45,25 +49,31 @@ class People:
         seed: int = 0,
         skew: float = 50.0,
         target: str = "job",
+        group: str = "place",
     ) -> Federation:
         """The rows, clients and start that the program has, in float64."""
         dataset = datasets.find(f"csv:{self.file}")
-        drop = (OTHER_TARGET[target],)
-        options = DataOptions(seed=seed, target=target, group=("place",), drop=drop)
+        drop = left_out(target, group)
+        options = DataOptions(seed=seed, target=target, group=tuple(group.split(",")), drop=drop)
         data = prepare(dataset, self.data_dir, options)
-        x, y, group = (np.array(data.array(f"train_{part}")) for part in ("x", "y", "group"))
-        held = partition(group, data.groups, clients, setting, dataset, skew=skew, seed=seed)
+        x, y, of_row = (np.array(data.array(f"train_{part}")) for part in ("x", "y", "group"))
+        held = partition(of_row, data.groups, clients, setting, dataset, skew=skew, seed=seed)
         start = models.build(model, x.shape[1:], len(data.classes), seed)
         return Federation(
             x=torch.from_numpy(x).double(),
             y=torch.from_numpy(y.astype(np.int64)),
-            group=group.tolist(),
+            group=of_row.tolist(),
             groups=len(data.groups),
             clients=[np.flatnonzero(held.client_of_row == k).tolist() for k in range(clients)],
             theta=[p.detach().double() for p in start.parameters()],
             loss=loss,
             seed=seed,
         )
+
+
+def left_out(target: str, group: str) -> tuple[str, ...]:
+    """Columns that are no inputs: the other target, and the sex, if no group is made of it."""
+    return (OTHER_TARGET[target], *(() if "sex" in group else ("sex",)))
 
 
 @pytest.fixture(scope="session")
@@ -73,11 +83,12 @@ def people(tmp_path_factory) -> People:
     place = rng.choice(len(GROUPS), 300, p=GROUP_SHARES)
     x = rng.normal(size=(300, 4)) + 0.3 * place[:, None]
     score = x[:, 0] - x[:, 1] * (place - 1) + rng.normal(size=300) * (0.3 + place)
-    lines = ["a,b,c,d,place,job,rich"]
-    for row, a, s in zip(x, place, score, strict=True):
+    sex = np.where(score + 2 * rng.normal(size=300) > 0, "m", "f")
+    lines = ["a,b,c,d,place,sex,job,rich"]
+    for row, a, s, mf in zip(x, place, score, sex, strict=True):
         job = "cook" if s < -0.8 else "nurse" if s < 0.8 else "pilot"
         rich = "yes" if s > 0.5 else "no"
-        lines.append(",".join([*(f"{v:.6f}" for v in row), GROUPS[a], job, rich]))
+        lines.append(",".join([*(f"{v:.6f}" for v in row), GROUPS[a], mf, job, rich]))
     folder = tmp_path_factory.mktemp("people")
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
     return People(folder / "people.csv", folder / "data")
@@ -110,7 +121,7 @@ def run(people, train):
 
     def start(method: str, setting: str, clients: int, **options: object):
         options = OPTIONS | {"setting": setting, "clients": clients, "method": method} | options
-        arguments = people.arguments(options.pop("target", "job"))
+        arguments = people.arguments(options.pop("target", "job"), options.pop("group", "place"))
         for name, value in options.items():
             arguments += ["--" + name.replace("_", "-"), value]
         return train(*arguments, output=f"run{next(numbers)}")
@@ -150,6 +161,9 @@ def agree(people, run, same):
         same(found.theta("last"), stated.thetas[-1], **rows)
         same(found.theta("averaged"), np.mean(stated.thetas, axis=0), **rows)
         names = sorted(GROUPS)
+        if "group" in rows:  # and class
+            values = {"sex": ("f", "m")}.get(rows["group"].partition(",")[0], names)
+            names = [f"{value} / {rich}" for value in values for rich in ("no", "yes")]
         numbers = [f"client {k}" for k in range(clients)]
         assert_columns(found, "risk", names, stated.risks)
         assert_columns(found, "weight", names, stated.group_weights)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from runs import cut_off_after, write_people
+from runs import cut_off_after, groups_for, write_people
 
 from fedmpi import data as datasets
 from fedmpi import methods, models
@@ -95,6 +95,7 @@ ALL = [name for name in methods.FILES if name != "centralized"]
 @pytest.mark.parametrize("name", ["nesterov-cosine", "adam"])
 def test_resumed_bit_for_bit(train, tmp_path, method, name):
     steps = f"{STEPS[name]} --method {method} --checkpoint-every 1 --average tail"
+    steps = " ".join([steps, *groups_for(method)])
     whole = train(*options(tmp_path, steps), output="whole")
     with cut_off_after(10):
         train(*options(tmp_path, steps), output="cut")

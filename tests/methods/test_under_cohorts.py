@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cohort_statements import METHODS
-from runs import cut_off_after
+from runs import cut_off_after, groups_for
 
 from fedmpi import methods
 from fedmpi.errors import UserError
@@ -71,7 +71,14 @@ def test_statement(people, run, same, available, method, kind):
 
 def options_of(method: str) -> dict:
     local = methods.find(method).trains_locally
-    return LOCAL if local else {"lr_mu": 0.3} if methods.find(method).option("lr_mu") else {}
+    options = LOCAL if local else {"lr_mu": 0.3} if methods.find(method).option("lr_mu") else {}
+    return options | rows_of(method)
+
+
+def rows_of(method: str) -> dict:
+    """Target and groups, for a method that goes by an attribute."""
+    needs_attribute = methods.find(method).needs_attribute
+    return {"target": "rich", "group": "sex,rich"} if needs_attribute else {}
 
 
 @pytest.mark.parametrize("method", DEFINED)
@@ -90,7 +97,7 @@ def test_clients_that_are_always_available_are_all_clients(run, same, tmp_path, 
     (tmp_path / "always.csv").write_text("client,probability\n" + lines)
     always = {"availability": tmp_path / "always.csv"}
     found, whole = (run(method, "PSG", CLIENTS, **o, **options_of(method)) for o in (always, {}))
-    same(found.theta(), whole.theta())
+    same(found.theta(), whole.theta(), **rows_of(method))
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +122,7 @@ def copies(tmp_path_factory) -> list[object]:
 def test_of_clients_that_are_alike_some_are_as_good_as_all(train, copies, method):
     """In the first round: an adversary of clients then knows the ones that took part better."""
     options = ["--local-epochs", 2] if methods.find(method).trains_locally else []
+    options += groups_for(method)
     whole = train(*copies, "--method", method, *options, output="whole")
     some = train(*copies, "--method", method, *options, "--cohort", 2, output="some")
     np.testing.assert_allclose(some.theta(), whole.theta(), rtol=1e-12)
@@ -137,7 +145,8 @@ def test_owners_are_available_by_their_names(train, copies, tmp_path):
 
 @pytest.mark.parametrize("method", DEFINED)
 def test_resumed_it_is_the_same_bits(people, train, available, method):
-    words = [*people.arguments("job"), "--method", method, "--setting", "PSG", "--skew", 2]
+    rows = {"target": "job"} | rows_of(method)
+    words = [*people.arguments(**rows), "--method", method, "--setting", "PSG", "--skew", 2]
     words += ["--clients", CLIENTS, "--rounds", 6, "--checkpoint-every", 1, "--model", "logistic"]
     words += ["--availability", available, "--cohort", 3, "--lr", 0.5]
     words += ["--local-epochs", 2] if methods.find(method).trains_locally else []

@@ -60,6 +60,13 @@ class Acs(Dataset):
             name.partition(" ")[2] if name.startswith(jobs) else name for name in groups
         )
 
+    def class_of_group(
+        self, groups: tuple[str, ...], classes: tuple[str, ...], options: DataOptions
+    ) -> tuple[int, ...] | None:
+        if not all(name.startswith(("Employed ", "Unemployed ")) for name in groups):
+            return None
+        return tuple(int(name.startswith("Employed ")) for name in groups)
+
     # Groups can be fewer than `self.groups`, by --min-group-rows; their names tell which.
 
     def psg_blocks(self, groups: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -50,6 +50,11 @@ class Adult(Dataset):
     ) -> tuple[str, tuple[str, ...]]:
         return "sex", tuple("Female" if name.startswith("Female") else "Male" for name in groups)
 
+    def class_of_group(
+        self, groups: tuple[str, ...], classes: tuple[str, ...], options: DataOptions
+    ) -> tuple[int, ...]:
+        return tuple(int(name.endswith("> 50K")) for name in groups)
+
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         import pandas as pd
 

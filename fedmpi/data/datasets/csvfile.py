@@ -91,6 +91,21 @@ class CsvFile(Dataset):
         values = tuple(SEPARATOR.join(part[i] for i in places) for part in parts)
         return SEPARATOR.join(names[i] for i in places), values
 
+    def class_of_group(
+        self, groups: tuple[str, ...], classes: tuple[str, ...], options: DataOptions
+    ) -> tuple[int, ...] | None:
+        """The class in the name of each group, where the target is one of the group columns."""
+        from fedmpi.data.labels import SEPARATOR
+
+        names = options.group_columns
+        parts = [name.split(SEPARATOR) for name in groups]
+        if options.target_column not in names or any(len(part) != len(names) for part in parts):
+            return None
+        found = [part[names.index(options.target_column)] for part in parts]
+        if not set(found) <= set(classes):
+            return None
+        return tuple(classes.index(name) for name in found)
+
     def read(self, data_dir: Path, options: DataOptions, progress: bool = False) -> Arrays:
         from fedmpi.data.agreement import InOneProcess, assemble
 
