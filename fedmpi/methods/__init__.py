@@ -24,6 +24,7 @@ FILES = {
     "scaffpd": "fedmpi.methods.scaffpd:ScaffPD",
     "drfa": "fedmpi.methods.drfa:DRFA",
     "fedfb": "fedmpi.methods.fedfb:FedFB",
+    "gifair": "fedmpi.methods.gifair:GIFAIR",
 }
 
 

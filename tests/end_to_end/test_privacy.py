@@ -53,6 +53,8 @@ REPORTS = {
     "scaffpd": "groups",
     "drfa": "clients",
     "fedfb": "groups",
+    "gifair": "clients",
+    "gifair-group": "groups",
 }
 """What a method's report has, by docs/privacy.md."""
 BESIDE = {"qfedavg": 1, "scaffold": THETA + 1, "scaffpd": THETA, "drfa": THETA}
@@ -102,7 +104,7 @@ def schedule(run: str, t: int, hosted: int) -> list[tuple[str, int]]:
 
 
 def test_every_method_is_here():
-    assert {method_of(run) for run in HONEST} == {*methods.FILES, "term-sample"}
+    assert {method_of(run) for run in HONEST} == {*methods.FILES, "term-sample", "gifair-group"}
 
 
 @pytest.mark.parametrize("run", HONEST)
@@ -209,6 +211,13 @@ def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndar
     return -np.log(p[np.arange(len(x)), y]), np.concatenate([by_row, slope], axis=1)
 
 
+def gifair(risks: dict[int, float], shares: dict[int, float]) -> dict[int, float]:
+    """Factor of each client's, or group's, losses: its rank times half of the largest penalty."""
+    penalty = 0.5 * min(shares.values()) / max(1, len(risks) - 1)
+    ranks = {i: sum(np.sign(risks[i] - r) for r in risks.values()) for i in risks}
+    return {i: 1 + penalty * ranks[i] / shares[i] for i in risks}
+
+
 @pytest.mark.parametrize("run", HONEST)
 def test_the_vectors_are_what_they_are_said_to_be(folder, run):
     """Round 1, at the seeded theta, from the rank's own rows, by hand."""
@@ -222,6 +231,12 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
     for given in everybody:
         losses, _ = losses_and_slopes(given.own, theta)
         means |= {k: losses[given.own["client"] == k].mean() for k in given.own["numbers"].tolist()}
+    groups = np.concatenate([given.own["group"] for given in everybody])
+    all_losses = np.concatenate([losses_and_slopes(given.own, theta)[0] for given in everybody])
+    of_groups = {a: all_losses[groups == a].mean() for a in range(GROUPS)}
+    sizes = {k: sum((given.own["client"] == k).sum() for given in everybody) for k in means}
+    of_client = gifair(means, {k: size / n for k, size in sizes.items()})
+    of_group = gifair(of_groups, {a: (groups == a).mean() for a in range(GROUPS)})
     tilted = {
         k: np.exp(3 * means[k]) * np.count_nonzero(np.isin(given.own["client"], k))
         for given in everybody
@@ -243,6 +258,10 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
                 share = tilted[k] / sum(tilted.values())
             if method == "term-sample":
                 by_row = np.exp(3 * losses[rows]) / np.exp(3 * losses[rows]).sum()
+            if method == "gifair":
+                by_row *= of_client[k]
+            if method == "gifair-group":
+                by_row *= [of_group[a] for a in own["group"][rows]]
             slope = by_row @ slopes[rows]
             if method == "propfair":
                 slope /= 5 - means[k]

@@ -51,6 +51,8 @@ RUNS = {
     "scaffpd": f"--method scaffpd {LOCAL}",
     "drfa": f"--method drfa --draws 0 {LOCAL}",
     "fedfb": f"--method fedfb {BINARY} {LOCAL}",
+    "gifair": f"--method gifair {LOCAL}",
+    "gifair-group": f"--method gifair --gifair-level group {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
