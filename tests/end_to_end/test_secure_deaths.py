@@ -224,6 +224,13 @@ def test_the_noise_of_a_sum_is_the_same_however_many_ranks_add_it(died):
     assert len({round(v / variance["private", 1, 0], 12) for v in variance.values()}) == 1
 
 
+def test_a_checkpoint_knows_of_a_death_before_the_next_round(died):
+    """So that no run that is resumed forms a sum with the dead at a theta of one without."""
+    saved = [(note["t"], note["lost"]) for note in noted(died[0], "rounds", "saved")]
+    dead = [rank for rank, _ in DEATHS["rounds"].values()]
+    assert saved == [(t, dead[: i + 1]) for i, t in enumerate(DEATHS["rounds"])]
+
+
 def test_two_ranks_that_are_left_are_warned(died):
     (line,) = [line for line in died[1].splitlines() if "two client ranks" in line]
     assert "not from each other" in line

@@ -4,7 +4,7 @@ mpirun --with-ft ulfm -n 9 python tests/helpers/dying_in_secret.py OUT CSV
 
 OUT/<run>-<rank>.notes has what a rank noted, one pickle after the other: what it adds to a sum
 before and after it is masked; what its memory holds of that sum whenever the ranks come to agree,
-whether MPI had ended the sum well or not; and the noise that it drew.
+whether MPI had ended the sum well or not; the noise that it drew; and the checkpoints.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from typing import Any
 
 from fedmpi.federation.exchange import Exchange
 from fedmpi.federation.job import Job
+from fedmpi.federation.server import Server
 from fedmpi.mpi import signals
 from fedmpi.mpi.allreduce import Flat
 from fedmpi.mpi.failures import Survivors
@@ -68,8 +69,9 @@ NOTES = Notes()
 
 
 def listen() -> None:
-    """Note what is masked, what the memory of a masked message holds later, and noise."""
+    """Note what is masked, what memory holds of it later, noise, and checkpoints."""
     add, all_well, rounded = Masks.add, Survivors._all_well, Noise.rounded
+    save = Server.save_checkpoint
 
     def add_and_note(self, numbers, t, attempt, message):
         said = {"message": message.name, "t": t, "attempt": attempt}
@@ -91,7 +93,12 @@ def listen() -> None:
         NOTES.note("noise", length=length, deviation=deviation, **said)
         return rounded(self, length, deviation)
 
+    def save_and_note(self, t, tables):
+        NOTES.note("saved", t=t, lost=[event["rank"] for event in self.plan.lost])
+        save(self, t, tables)
+
     Masks.add, Survivors._all_well, Noise.rounded = add_and_note, vote_and_note, draw_and_note
+    Server.save_checkpoint = save_and_note
 
 
 def die() -> None:

@@ -56,13 +56,14 @@ RUNS = {
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
+EXACT = "--sums exact --bootstrap 0"  # replicates of the test rows, which masks go without
 PRIVATE = "--dp-epsilon 3 --dp-delta 1e-3"
 SHARED = "--reduce hierarchical"
 SECRET = {
-    "exact": f"--sums exact {MLP}",
-    "exact-hierarchical": f"--sums exact {MLP} {SHARED}",
-    "exact-fedavg": f"--sums exact {MLP} --method fedavg {LOCAL}",
-    "exact-validate": f"--sums exact {MLP} --validate 0.2",
+    "exact": f"{EXACT} {MLP}",
+    "exact-hierarchical": f"{EXACT} {MLP} {SHARED}",
+    "exact-fedavg": f"{EXACT} {MLP} --method fedavg {LOCAL}",
+    "exact-validate": f"{EXACT} {MLP} --validate 0.2",
     "secure": f"--secure {MLP}",
     "secure-hierarchical": f"--secure {MLP} {SHARED}",
     "secure-fedavg": f"--secure {MLP} --method fedavg {LOCAL}",
