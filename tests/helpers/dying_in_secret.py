@@ -73,13 +73,14 @@ def listen() -> None:
     add, all_well, rounded = Masks.add, Survivors._all_well, Noise.rounded
     save = Server.save_checkpoint
 
-    def add_and_note(self, numbers, t, attempt, message):
+    def add_and_note(self, numbers, t, attempt, message, out=None):
         said = {"message": message.name, "t": t, "attempt": attempt}
         theta = NOTES.job.model.theta.numpy().copy() if message.name == "CHANGES" else None
         NOTES.note("plain", numbers=numbers.copy(), vector=theta, **said)
-        add(self, numbers, t, attempt, message)
-        NOTES.note("masked", numbers=numbers.copy(), **said)
-        NOTES.masked.append((numbers, said))
+        add(self, numbers, t, attempt, message, out)
+        given = numbers if out is None else out
+        NOTES.note("masked", numbers=given.copy(), **said)
+        NOTES.masked.append((given, said))
 
     def vote_and_note(self, failure):
         for numbers, said in NOTES.masked:
