@@ -262,6 +262,14 @@ class Clients:
                 self.losses[rows] = self.loss(self.model(self.x[rows]), self.y[rows])
         return self._sum_by_cell()
 
+    def count_predicted(self, label: int) -> np.ndarray:
+        """Count the rows of each cell that are predicted to be of class `label`, at theta."""
+        with torch.no_grad():
+            for rows in self._micro_batches():
+                chosen = self.model(self.x[rows]).argmax(dim=1) == label
+                self.losses[rows] = chosen.to(self.losses.dtype)
+        return self._sum_by_cell()
+
     def _sum_by_cell(self, batch: Batch | None = None) -> np.ndarray:
         """Sum `losses` by cell, in one segmented sum over all rows: hosted clients × groups."""
         sums = torch.zeros(self.counts.size, dtype=torch.float64, device=self.cell.device)

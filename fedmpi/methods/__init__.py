@@ -25,6 +25,7 @@ FILES = {
     "drfa": "fedmpi.methods.drfa:DRFA",
     "fedfb": "fedmpi.methods.fedfb:FedFB",
     "gifair": "fedmpi.methods.gifair:GIFAIR",
+    "fairfed": "fedmpi.methods.fairfed:FairFed",
 }
 
 

@@ -33,7 +33,8 @@ FAIRNESS = Option(
         ODDS: "equalized odds",
     },
     variant={OPPORTUNITY: "opportunity", ODDS: "odds"},
-    help="what fedfb and fairfed make equal: parity (demographic), opportunity or odds (parity)",
+    help="rates that fedfb and fairfed go by: parity, opportunity or odds (fedfb parity, fairfed "
+    "opportunity)",
 )
 
 

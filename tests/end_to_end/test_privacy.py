@@ -55,6 +55,7 @@ REPORTS = {
     "fedfb": "groups",
     "gifair": "clients",
     "gifair-group": "groups",
+    "fairfed": "cells",
 }
 """What a method's report has, by docs/privacy.md."""
 BESIDE = {"qfedavg": 1, "scaffold": THETA + 1, "scaffpd": THETA, "drfa": THETA}
@@ -211,6 +212,16 @@ def losses_and_slopes(own: dict, theta: np.ndarray) -> tuple[np.ndarray, np.ndar
     return -np.log(p[np.arange(len(x)), y]), np.concatenate([by_row, slope], axis=1)
 
 
+def predicted(own: dict, theta: np.ndarray) -> list[list[int]]:
+    """Rows of each client and group that are predicted to be of the second of two classes."""
+    weight, bias = theta[:-2].reshape(2, FEATURES), theta[-2:]
+    second = (own["x"] @ (weight[1] - weight[0]) + bias[1] - bias[0]) > 0
+    return [
+        [(second & (own["client"] == k) & (own["group"] == a)).sum() for a in range(GROUPS)]
+        for k in own["numbers"]
+    ]
+
+
 def gifair(risks: dict[int, float], shares: dict[int, float]) -> dict[int, float]:
     """Factor of each client's, or group's, losses: its rank times half of the largest penalty."""
     penalty = 0.5 * min(shares.values()) / max(1, len(risks) - 1)
@@ -278,7 +289,8 @@ def test_the_vectors_are_what_they_are_said_to_be(folder, run):
             told = np.sum(cells, axis=1) * (method != "drfa")  # whose first round has no snapshot
             np.testing.assert_allclose(rest.pop(0), told, rtol=1e-9)
         if REPORTS[method] == "cells":
-            np.testing.assert_allclose(rest.pop(0), np.ravel(cells), rtol=1e-9)
+            told = predicted(own, theta) if method == "fairfed" else cells
+            np.testing.assert_allclose(rest.pop(0), np.ravel(told), rtol=1e-9)
         if units:
             np.testing.assert_allclose(rest.pop(0), np.ravel(units), rtol=1e-7, atol=1e-12)
         sums, seconds = rest

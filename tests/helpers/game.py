@@ -13,16 +13,19 @@ Rows = list[np.ndarray]
 """Inputs, targets and groups of the training rows."""
 
 
-def write_game(folder: Path) -> tuple[list[str], Rows]:
-    """Write the table; return the options that a run on it needs, and its rows."""
+def write_game(folder: Path, group: str = "g") -> tuple[list[str], Rows]:
+    """Write the table; return the options that a run on it needs, and its rows.
+
+    With the `group` g,y they are of four groups: class by class of each.
+    """
     rng = np.random.default_rng(3)
-    group = np.repeat(["a", "b"], [45, 15])
+    side = np.repeat(["a", "b"], [45, 15])
     x = rng.normal(size=60)
-    y = x * np.where(group == "a", 1, -1) + rng.normal(size=60) > 0
-    lines = [f"{v},{g},{int(t)}" for v, g, t in zip(x, group, y, strict=True)]
+    y = x * np.where(side == "a", 1, -1) + rng.normal(size=60) > 0
+    lines = [f"{v},{g},{int(t)}" for v, g, t in zip(x, side, y, strict=True)]
     (folder / "game.csv").write_text("\n".join(["x,g,y", *lines]) + "\n")
-    data = ["--dataset", f"csv:{folder / 'game.csv'}", "--target", "y", "--group", "g"]
-    read = DataOptions(target="y", group=("g",))
+    data = ["--dataset", f"csv:{folder / 'game.csv'}", "--target", "y", "--group", group]
+    read = DataOptions(target="y", group=tuple(group.split(",")))
     held = prepare(datasets.find(data[1]), folder / "data", read)
     options = [*data, "--model", "logistic", "--dtype", "float64", "--eval-every", "5000"]
     return options, [np.array(held.array(f"train_{part}")) for part in ("x", "y", "group")]
@@ -39,7 +42,7 @@ def risks_and_slopes(rows: Rows, theta: np.ndarray) -> tuple[np.ndarray, np.ndar
     p /= p.sum(axis=1, keepdims=True)
     losses, slopes = -np.log(p[np.arange(len(y)), y]), p - np.eye(2)[y]
     risks, gradients = [], []
-    for a in (0, 1):
+    for a in range(group.max() + 1):
         mine = group == a
         g = slopes[mine].T @ inputs[mine] / mine.sum()
         risks.append(losses[mine].mean())

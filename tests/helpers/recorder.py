@@ -53,6 +53,7 @@ RUNS = {
     "fedfb": f"--method fedfb {BINARY} {LOCAL}",
     "gifair": f"--method gifair {LOCAL}",
     "gifair-group": f"--method gifair --gifair-level group {LOCAL}",
+    "fairfed": f"--method fairfed --beta 0 {BINARY} {LOCAL}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
