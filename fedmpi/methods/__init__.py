@@ -26,6 +26,7 @@ FILES = {
     "fedfb": "fedmpi.methods.fedfb:FedFB",
     "gifair": "fedmpi.methods.gifair:GIFAIR",
     "fairfed": "fedmpi.methods.fairfed:FairFed",
+    "eominmax": "fedmpi.methods.eominmax:EqualOpportunityMinMax",
 }
 
 

@@ -56,6 +56,7 @@ REPORTS = {
     "gifair": "clients",
     "gifair-group": "groups",
     "fairfed": "cells",
+    "eominmax": "groups",
 }
 """What a method's report has, by docs/privacy.md."""
 BESIDE = {"qfedavg": 1, "scaffold": THETA + 1, "scaffpd": THETA, "drfa": THETA}

@@ -54,6 +54,7 @@ RUNS = {
     "gifair": f"--method gifair {LOCAL}",
     "gifair-group": f"--method gifair --gifair-level group {LOCAL}",
     "fairfed": f"--method fairfed --beta 0 {BINARY} {LOCAL}",
+    "eominmax": f"--method eominmax {BINARY}",
     "leaks": "--method recorder:Leaks",
 }
 MLP = "--model mlp --clients 6"
