@@ -11,8 +11,9 @@ from fedmpi.run.participation import probabilities
 
 
 def settled(given: str):
+    """Options on three client ranks, the fewest of which none learns another's part."""
     words = f"--dataset synthetic --clients 8 {given}"
-    return resolve(words.split(), 1, one_process=True)
+    return resolve(words.split(), 3, one_process=False)
 
 
 @pytest.mark.parametrize(
