@@ -80,15 +80,15 @@ def test_a_method_of_the_users_own_is_named_by_its_class_and_its_options():
     """They are read from config.json: the class is not imported, and here there is none."""
     config = {"method": "absent.module:Mine", "clients": 4, "setting": "ESG", "rounds": 1000}
     config |= {"lr": 0.5, "lr_mu": 0.1, "output": "runs/x", "states": ["MA", "RI"]}
-    science = {"method": config["method"], "lr": 0.5, "lr_mu": 0.1, "beta": 0.9}
-    for given in (config | {"beta": 0.9, "none": None}, config | {"science": science}):
+    science = {"method": config["method"], "lr": 0.5, "lr_mu": 0.1, "zeta": 0.9}
+    for given in (config | {"zeta": 0.9, "none": None}, config | {"science": science}):
         run = run_of(given)
-        assert run == (4, "ESG", "absent.module:Mine", "beta=0.9")
-        assert run.label == "Mine (beta=0.9)"
+        assert run == (4, "ESG", "absent.module:Mine", "zeta=0.9")
+        assert run.label == "Mine (zeta=0.9)"
         said = option_labels(given)
-        assert said["beta"] == "beta = 0.9" and said["lr_mu"] == "η_μ = 0.1"
+        assert said["zeta"] == "zeta = 0.9" and said["lr_mu"] == "η_μ = 0.1"
         assert said["rounds"] == "1,000 rounds" and said["states"] == "states MA+RI"
-        assert ("beta", 0.9) in option_facts(given) and ("η_μ", 0.1) in option_facts(given)
+        assert ("zeta", 0.9) in option_facts(given) and ("η_μ", 0.1) in option_facts(given)
     assert sorted(["absent.module:Mine", "centralized", "afl"], key=method_order) == [
         *("afl", "centralized", "absent.module:Mine"),
     ]
