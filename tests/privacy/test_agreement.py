@@ -84,7 +84,7 @@ def test_the_key_of_a_pair_is_hkdf_over_both_secrets(keys):
     low, high = made[1], made[3]
     of_launch = low._private.exchange(X25519PublicKey.from_public_bytes(high.introduction.public))
     lasting = keys.own("oak").exchange(keys.public("ash"))
-    parts = [b"fedmpi secure aggregation 1", b"pair"]
+    parts = [b"fedmpi secure aggregation 2", b"pair"]
     for number, party in ((1, low), (3, high)):
         own = keys.public(OWNERS[number]).public_bytes_raw()
         parts += [number.to_bytes(8, "big"), party.introduction.public, own]
