@@ -76,7 +76,7 @@ def test_sums_on_a_device_give_what_sums_on_the_host_give(train, monkeypatch, su
     on_host = train(*options, output="host").theta()
     make = FlatModel.__init__
     monkeypatch.setattr(
-        FlatModel, "__init__", lambda self, *given: make(self, *given[:5], None, sums)
+        FlatModel, "__init__", lambda self, *given, **_: make(self, *given[:5], None, sums)
     )
     made = []
     to_mpi = FlatModel.to_mpi
