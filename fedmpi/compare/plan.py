@@ -141,10 +141,12 @@ def bases_of(a: argparse.Namespace, names: list[str]) -> dict[str, argparse.Name
 def plan_cells(request: Request) -> list[Cell]:
     """All cells; with `every_seed`, one for each seed.
 
-    Of methods that were not named, those that cannot be run on some data are left out there.
+    A method that cannot be run on some data is left out there. Raise a UserError for a method that
+    the user names and that is left out everywhere.
     """
     cells: list[Cell] = []
-    why: UserError | None = None
+    why: dict[Variant, UserError] = {}
+    left_out: list[str] = []
     for name, base in request.bases.items():
         check_options(base, request.variants)
         blocks = blocks_of(base, request.settings)
@@ -157,14 +159,16 @@ def plan_cells(request: Request) -> list[Cell]:
                     for seed in request.seeds:
                         resolve_options(options_of(request, found[0], seed), 1, one_process=False)
                 except UserError as error:
-                    if request.named:
-                        raise
-                    why = why or error
-                    say(f"{found[0].title} is left out: {error}")
+                    why.setdefault(variant, error)
+                    left_out.append(f"{found[0].title} is left out: {error}")
                     continue
                 cells += found
-    if not cells and why:
-        raise why
+    there = {cell.variant for cell in cells}
+    missing = [error for variant, error in why.items() if variant not in there]
+    if missing and (request.named or not cells):
+        raise missing[0]
+    for line in left_out:
+        say(line)
     return cells
 
 
