@@ -5,10 +5,11 @@
     mpirun -n 82 python -m fedmpi.tune adult --method term --at-once 2         # two runs at a time
     python -m fedmpi.tune synthetic --method afl --grid lr=.05,.1 lr_mu=.1 --criterion average
 
-Each configuration of the grid (the paper's, unless --grid or an option says otherwise) is trained
-on two thirds of the training rows and validated on the third, three times; the test rows have no
-part in tuning. The choice goes to tuned.json, which fedmpi.train and fedmpi.reproduce read with
---tuned. Stop the command when you like: started again, it goes on where it was.
+Each configuration of the grid (the paper's, with --solver fast around its own steps, unless --grid
+or an option says otherwise) is trained on two thirds of the training rows and validated on the
+third, three times; the test rows have no part in tuning. The choice goes to tuned.json, which
+fedmpi.train reads with --tuned. Stop the command when you like: started again, it goes on where it
+was.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def latex(table: Table, notes: list[str]) -> str:
         cells = (
             tex(cell[0])
             if len(cell) == 1
-            else f"\\shortstack{{{tex(cell[0])} \\\\ \\footnotesize {tex(cell[1])}}}"
+            else "\\shortstack{" + " \\\\ \\footnotesize ".join(map(tex, cell)) + "}"
             for cell in row
         )
         lines.append(" & ".join(cells) + " \\\\")

@@ -52,6 +52,10 @@ class Cell:
     """Without a setting for a method of one client, which stands in all blocks of its dataset."""
     variant: Variant
     seeds: list[int]
+    clients: int | None = None
+    """K, where the settings split the rows and no column names the clients."""
+    follows: Cell | None = None
+    """The cell, of another K, whose choice this one takes over."""
     candidates: list[Choice] = field(default_factory=list)
     """Options to try, with a run for each fold; one candidate needs no folds."""
     chosen: dict[str, Any] | None = None
@@ -65,7 +69,8 @@ class Cell:
 
     @property
     def title(self) -> str:
-        return f"{self.block.title} {self.variant.text}"
+        clients = f" k{self.clients}" if self.follows else ""
+        return f"{self.block.title} {self.variant.text}{clients}"
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -103,6 +108,9 @@ class Request:
     def folder(self, dataset: str) -> Path:
         """Folder of a dataset's runs, and of the grid file that keeps them."""
         return self.output / short_name(dataset)
+
+    def adapt(self, a: argparse.Namespace, variant: Variant) -> None:
+        """Change the options of a run in place: a command that is not for all runs alike does."""
 
     @property
     def tuning(self) -> str:
@@ -142,7 +150,7 @@ def plan_cells(request: Request) -> list[Cell]:
     """All cells; with `every_seed`, one for each seed.
 
     A method that cannot be run on some data is left out there. Raise a UserError for a method that
-    the user names and that is left out everywhere.
+    the user names and that is left out everywhere, and if no federated method is left.
     """
     cells: list[Cell] = []
     why: dict[Variant, UserError] = {}
@@ -154,7 +162,8 @@ def plan_cells(request: Request) -> list[Cell]:
         for variant in request.variants:
             single = variant.method.single_client
             for block in [Block(name, "")] if single else blocks:
-                found = [Cell(block, variant, seeds) for seeds in together]
+                clients = clients_of(request, block, single)
+                found = [Cell(block, variant, seeds, clients) for seeds in together]
                 try:
                     for seed in request.seeds:
                         resolve_options(options_of(request, found[0], seed), 1, one_process=False)
@@ -165,7 +174,7 @@ def plan_cells(request: Request) -> list[Cell]:
                 cells += found
     there = {cell.variant for cell in cells}
     missing = [error for variant, error in why.items() if variant not in there]
-    if missing and (request.named or not cells):
+    if missing and (request.named or all(variant.method.single_client for variant in there)):
         raise missing[0]
     for line in left_out:
         say(line)
@@ -193,15 +202,22 @@ def owned(base: argparse.Namespace) -> bool:
     return datasets.find(base.dataset).owned(DataOptions(client=base.client))
 
 
+def clients_of(request: Request, block: Block, single: bool) -> int | None:
+    """K of the runs in a block; None where the data, or the values of a column, say it."""
+    if owned(request.bases[block.dataset]):
+        return None
+    if request.clients is None and not single and column_of(block.setting):
+        return None
+    return DEFAULT_CLIENTS if request.clients is None else request.clients
+
+
 def options_of(request: Request, cell: Cell, seed: int) -> argparse.Namespace:
     """Options of a run of a cell, before anything is tuned."""
     base, single = request.bases[cell.block.dataset], cell.variant.method.single_client
     setting = None if owned(base) else "ESG" if single else cell.block.setting
-    clients = request.clients if setting else None
-    if clients is None and setting and not column_of(setting):  # whose values are the clients
-        clients = DEFAULT_CLIENTS
-    a = run_options(base, cell.variant, setting, seed, clients, request.local_rounds)
+    a = run_options(base, cell.variant, setting, seed, cell.clients, request.local_rounds)
     a.skew = a.skew if setting in SETTINGS else None
+    request.adapt(a, cell.variant)
     return a
 
 
@@ -214,7 +230,8 @@ def plan_runs(request: Request, cell: Cell) -> None:
         a.output = str(request.folder(cell.block.dataset) / "runs" / name)
         config = resolve_options(a, 1, one_process=False)
         if cell.entry:
-            config = config.replace(tuned=str(request.output / TUNED))
+            tuned = str(request.output / TUNED)
+            config = config.replace(tuned=tuned, tuned_options=tuple(cell.chosen or ()))
         plan = cell.runs[seed] = Plan(config, f"{cell.title} s{seed}")
         look_up(plan, request.force)
 

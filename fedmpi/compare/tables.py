@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fedmpi.compare.diagram import draw_ranks
 from fedmpi.compare.formats import Table, write_rows, write_table
@@ -14,10 +15,13 @@ from fedmpi.compare.variants import Variant
 from fedmpi.methods import all_options
 from fedmpi.reproduce.gridfile import without_folder
 from fedmpi.reproduce.statistics import Mean, label, method_title, shared_notes
-from fedmpi.reproduce.tables import run_rows
 from fedmpi.run.display import warn
 from fedmpi.run.folder import RunFolder
+from fedmpi.run.record import Record
 from fedmpi.scoring.comparison import MARGIN
+
+if TYPE_CHECKING:
+    from fedmpi.federation.grid import Plan
 
 NOTHING = "-"
 OF_A_RUN = ("dataset", "setting", "method", "clients", "seed", "rounds", "lr")
@@ -25,23 +29,48 @@ OF_A_RUN = ("dataset", "setting", "method", "clients", "seed", "rounds", "lr")
 
 def write_results(request: Request, cells: Sequence[Cell]) -> None:
     """Write all files of a comparison, from what is finished by now."""
-    request.output.mkdir(parents=True, exist_ok=True)
     folder = RunFolder(request.output)
-    comparison = compare(request, cells)
-    notes = notes_on(request, comparison)
-    write_table(folder, figures_table(comparison), notes)
+    comparison = write_comparison(request, cells)
     variants, blocks, ranks = comparison.ranked()
     write_table(folder, ranks_table(comparison, ranks, blocks), rank_notes(comparison, ranks))
     titles = [title_of(variant) for variant in variants]
     if blocks and not draw_ranks(folder, titles, ranks, risk_of(request.criterion)):
         warn("ranks.svg is not drawn: it needs matplotlib, ./launch/setup.sh report")
-    if any(cell.entry for cell in cells):
-        write_table(folder, choices_table(cells), [f"Tuning: {request.tuning}."])
     plans = [plan for cell in cells for plan in cell.runs.values()]
     records = [record for o in comparison.outcomes.values() for record in o.records.values()]
-    rows = run_rows(records, plans, (*OF_A_RUN, *all_options()))
-    rows = [row | {"dataset": without_folder(row["dataset"])} for row in rows]
-    write_rows(folder, "runs.csv", rows)
+    write_rows(folder, "runs.csv", run_rows(records, plans))
+
+
+def write_comparison(request: Request, cells: Sequence[Cell]) -> Comparison:
+    """Write the tables of figures, tests and costs, and of what tuning has chosen."""
+    request.output.mkdir(parents=True, exist_ok=True)
+    folder = RunFolder(request.output)
+    comparison = compare(request, cells)
+    write_table(folder, figures_table(comparison), notes_on(request, comparison))
+    if any(cell.entry for cell in cells):
+        write_table(folder, choices_table(cells), [f"Tuning: {request.tuning}."])
+    return comparison
+
+
+def run_rows(records: Sequence[Record], plans: Sequence[Plan]) -> list[dict]:
+    """Rows of runs.csv: for each run its state, its options, the time it took, why it failed."""
+    names = (*OF_A_RUN, *all_options())
+    finished = {record.folder.name: record for record in records}
+    planned = {plan.folder.name: plan for plan in plans}
+    rows = []
+    for name in dict.fromkeys([*planned, *finished]):
+        record, plan = finished.get(name), planned.get(name)
+        config = record.config if record else plan.config.saved() if plan else {}
+        state = "finished" if record else "failed" if plan and plan.failure else "not run"
+        result = record.result if record else {}
+        rows.append(
+            {"run": name, "state": state}
+            | {key: config.get(key) for key in names}
+            | {"dataset": without_folder(config["dataset"])}
+            | {key: result.get(key) for key in ("seconds", "worst_group", "worst_risk")}
+            | {"why": plan.failure if plan else None}
+        )
+    return rows
 
 
 def title_of(variant: Variant) -> str:

@@ -50,6 +50,8 @@ def candidates(a: argparse.Namespace, budget: int) -> list[dict[str, Any]]:
 
 def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[Plan]:
     """Plan a cell's candidates; return the runs of folds whose risks are not `noted` yet."""
+    if cell.follows:
+        return []
     a = options_of(request, cell, cell.seeds[0])
     name = run_name(a, cell.variant)
     a.limit_test = a.bootstrap = None  # folds have no test rows
@@ -82,6 +84,8 @@ def choose(request: Request, cells: list[Cell]) -> None:
     """Choose the best candidate of each cell whose folds are done, and write tuned.json."""
     noted, entries = read(request.output), {}
     for cell in cells:
+        if cell.follows:
+            continue
         if len(cell.candidates) == 1:
             cell.chosen = cell.candidates[0].options
             continue
@@ -96,6 +100,10 @@ def choose(request: Request, cells: list[Cell]) -> None:
         best = min(scored, key=lambda row: row["risk"])
         cell.chosen = best["options"]
         cell.entry = entries[cell.key] = entry(request, cell, best, rows)
+    for cell in cells:
+        if cell.follows:
+            first = cell.follows
+            cell.chosen, cell.entry, cell.failure = first.chosen, first.entry, first.failure
     if entries:
         write(request, noted | entries)
 

@@ -249,8 +249,8 @@ def _is_number(word: str) -> bool:
 def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
     """Label of each run: the method's title, with the options that tell runs in a setting apart.
 
-    Options that differ only between settings do not tell runs apart; a note says them. So do
-    options that were tuned for each seed by itself.
+    Options that differ only between settings do not tell runs apart; a note says them. Nor do
+    options that were tuned.
     """
     labels, notes = {}, []
     by_method: dict[str, list[tuple[Record, dict[str, str]]]] = defaultdict(list)
@@ -258,13 +258,11 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
         by_method[record.result["method"]].append((record, option_labels(record.config)))
     for method, runs in by_method.items():
         by_setting: dict[str, list[dict[str, str]]] = defaultdict(list)
-        alike: dict[tuple, list[dict[str, str]]] = defaultdict(list)
-        tuned = {record.config.get("tuned") for record, _ in runs}
-        by_seed = len(tuned) == 1 and None not in tuned
+        alike: dict[str, list[dict[str, str]]] = defaultdict(list)
         for record, said in runs:
             setting = run_of(record.config).setting
             by_setting[setting].append(said)
-            alike[setting, record.result.get("seed") if by_seed else None].append(said)
+            alike[setting].append(given_of(record, said))
         names = list(dict.fromkeys(name for _, said in runs for name in said))
         telling = [
             name
@@ -272,7 +270,8 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
             if any(len({said.get(name) for said in cell}) > 1 for cell in alike.values())
         ]
         for record, said in runs:
-            labels[id(record)] = label(method, [said.get(name, "") for name in telling])
+            given = given_of(record, said)
+            labels[id(record)] = label(method, [given.get(name, "") for name in telling])
         for name in names:
             values = {s: dict.fromkeys(x.get(name, "") for x in c) for s, c in by_setting.items()}
             if name not in telling and len({x for found in values.values() for x in found}) > 1:
@@ -282,6 +281,12 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
                 )
                 notes.append(f"{method_title(method)} is not the same in all settings: {told}.")
     return [labels[id(record)] for record in records], notes
+
+
+def given_of(record: Record, said: dict[str, str]) -> dict[str, str]:
+    """What is said of a run's options, without those that were tuned."""
+    tuned = record.config.get("tuned_options") or ()
+    return {name: words for name, words in said.items() if name not in tuned}
 
 
 def _run(record: Record, method: int, partitions: _Partitions) -> dict:
@@ -611,13 +616,14 @@ def _claim(entry: dict) -> dict:
         "number": int(entry["number"]),
         "claim": str(entry["claim"]),
         "verdict": str(entry["verdict"]),
+        "rule": str(entry.get("rule") or ""),
+        "steps": str(entry.get("paper_steps") or ""),
         "paper": str(entry.get("paper_tables") or ""),
-        "tested": str(entry.get("tested") or ""),
         "checks": [_check_of_claim(check) for check in entry["checks"]],
     }
 
 
 def _check_of_claim(check: dict) -> tuple[str | None, str]:
     """Verdict of a check and its figures. A quick look decides nothing, so it has no verdict."""
-    test = f". By test: {check['test']}: {check['tested']}" if check.get("test") else ""
+    test = f". By test: {check['test']}; by the rule: {check['rule']}" if "test" in check else ""
     return check.get("verdict"), f"{check['figures']}{test}"

@@ -753,14 +753,14 @@
       // The checks of a quick look have no verdict.
       return { title, open: c.verdict !== "pass", lines: c.checks.map(([verdict, figures]) => (verdict ? `${said(verdict)}: ${figures}` : figures)) };
     };
+    const verdict = (key, label) => (list.some((c) => c[key]) ? [{ label, get: (c) => c[key] || "–", text: (c) => (c[key] ? said(c[key]) : "–"), class: (c) => `verdict ${c[key]}` }] : []);
     table(parent, {
       title: "The claims of the paper", rows: list,
       columns: [
         { label: "no.", number: true, get: (c) => c.number },
         { label: "claim", get: (c) => c.claim, wrap: true },
         { label: "here", get: (c) => c.verdict, text: (c) => said(c.verdict), class: (c) => `verdict ${c.verdict}` },
-        ...(list.some((c) => c.tested) ? [{ label: "by tests", get: (c) => c.tested || "–", text: (c) => c.tested ? said(c.tested) : "–", class: (c) => `verdict ${c.tested}` }] : []),
-        { label: "by the paper's tables", get: (c) => c.paper || "–", text: (c) => c.paper ? said(c.paper) : "–", class: (c) => `verdict ${c.paper}` },
+        ...verdict("rule", "by the rule"), ...verdict("steps", "with the paper's steps"), ...verdict("paper", "by the paper's tables"),
         { label: "decided by", get: (c) => c.checks.map(([, figures]) => figures).join("; "), wrap: true, fold: checks },
       ],
     });

@@ -1,15 +1,16 @@
 """The paper's claims, each decided by figures: pass, fail, or not decided here.
 
-Two figures are equal if they differ by at most max(.01, 2 standard deviations), the larger of the
-two deviations over seeds; .01 alone where there is one seed. The rule was fixed before any run.
+By tests, where the runs have replicates of their test rows: paired over seeds and rows, at 5%,
+Holm-corrected over the checks of a claim (scoring/comparison.py). Whatever the check, the
+difference is found "equal" (less than .01), "lower", "higher" or "not decided"; what is equal or
+the other way round than claimed fails, and what is not decided decides nothing. "Not above" passes
+as well if the difference is found to be less than .01. Weights have no rows: of them the seeds
+alone are tested.
 
-Beside that verdict is one by tests, where the runs have replicates of their test rows: paired over
-seeds and rows, at 5%, Holm-corrected over the checks of a claim (scoring/comparison.py). Whatever
-the check, the difference is found "equal" (less than .01), "lower", "higher" or "not decided"; what
-is equal or the other way round than claimed fails, and what is not decided decides nothing. "Not
-above" passes as well if the difference is found to be less than .01. Weights have no rows: of them
-the seeds alone are tested. Claim 6, of distances, has no test. This rule, too, was fixed before the
-runs that it decides.
+By the rule, which is shown beside, and decides where there is no test (claim 6, of distances; runs
+without replicates; the paper's own tables): two figures are equal if they differ by at most
+max(.01, 2 standard deviations), the larger of the two deviations over seeds; .01 alone where there
+is one seed. Both were fixed before the runs that they decide.
 """
 
 from __future__ import annotations
@@ -84,8 +85,15 @@ class Claim:
         )
 
     @property
-    def verdict(self) -> str:
+    def rule(self) -> str:
+        """Verdict by the rule."""
         return _verdict([holds for holds, _ in self.checks])
+
+    @property
+    def verdict(self) -> str:
+        """Verdict by tests if there is any, else by the rule."""
+        tested = self.tested
+        return _verdict([tested.get(i) for i in range(len(self.checks))]) if tested else self.rule
 
     @property
     def tested(self) -> dict[int, bool | None]:
@@ -98,14 +106,15 @@ class Claim:
         }
 
     def as_dict(self) -> dict:
-        checks: list[dict] = [{"verdict": WORDS[h], "figures": text} for h, text in self.checks]
         tested = self.tested
-        for i, holds in tested.items():
-            checks[i] |= {"tested": WORDS[holds], "test": told(self.tests[i][1])}
+        checks: list[dict] = []
+        for i, (holds, text) in enumerate(self.checks):
+            verdict = WORDS[tested.get(i) if tested else holds]
+            checks.append({"verdict": verdict, "rule": WORDS[holds], "figures": text})
+            if i in self.tests:
+                checks[i]["test"] = told(self.tests[i][1])
         claim = {"number": self.number, "claim": self.text, "verdict": self.verdict}
-        if tested:
-            claim["tested"] = _verdict([tested.get(i) for i in range(len(checks))])
-        return claim | {"checks": checks}
+        return claim | {"rule": self.rule, "checks": checks}
 
 
 def _verdict(held: list[bool | None]) -> str:

@@ -55,6 +55,7 @@ CLIENTS = 1000
 TIMES = ("compute", "exchange", "wait")
 CONFIG = (
     *("method", "title", "dataset", "target", "group", "setting", "seed", "tuned"),
+    "tuned_options",
     *("parameters", "notes"),
 )
 """Entries of config.json that are kept, beside the options that `option_labels` has."""

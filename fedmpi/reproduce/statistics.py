@@ -244,7 +244,8 @@ def run_of(config: Mapping[str, Any]) -> Run:
     if not known and isinstance(title := config.get("title"), str):
         OWN_TITLES[name] = title
     options = known.options if known else ()
-    variants = [_variant(option, config.get(option.name)) for option in options]
+    tuned = config.get("tuned_options") or ()
+    variants = [_variant(o, config.get(o.name)) for o in options if o.name not in tuned]
     variants += [f"{option}={value}" for option, value in own_options(config).items()]
     parameter = ", ".join(filter(None, variants))
     if known and known.single_client:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedmpi.compare.formats import Table, write_rows, write_table, write_text
+from fedmpi.compare.tables import run_rows, write_comparison
 from fedmpi.reproduce import paper
 from fedmpi.reproduce.claims import OPEN, QUICK, decide
 from fedmpi.reproduce.gridfile import runs_of
@@ -30,31 +30,50 @@ from fedmpi.run.record import Record
 from fedmpi.scoring.fairness import DIFFERENCES, RATES
 
 if TYPE_CHECKING:
-    from fedmpi.federation.grid import Plan
+    from fedmpi.compare.plan import Cell
+    from fedmpi.reproduce.grid import Request
 
 OF_SEEDS = ("output", "seed", "data")
 
 
-def write_results(output: Path, plans: list[Plan], quick: bool) -> None:
-    """Write all tables and claims of a dataset's results, from what is finished by now."""
+def write_results(request: Request, cells: Sequence[Cell]) -> None:
+    """Write all tables and claims of a dataset's results, from what is finished by now.
+
+    Beside the paper's are those of the comparison, with tests against FedMinMax and costs.
+    """
+    plans = [plan for cell in cells for plan in cell.runs.values()]
+    if not request.quick:
+        write_comparison(request, [cell for cell in cells if not cell.follows])
+    output, quick, dataset = request.output, request.quick, request.dataset
+    output.mkdir(parents=True, exist_ok=True)
     records = runs_of(output)
     failures = [(run_of(p.config.saved()), f"{p.title}: {p.failure}") for p in plans if p.failure]
-    missing = {run_of(p.config.saved()) for p in plans}
     figures = figures_of(records, failures)
-    dataset = plans[0].config.dataset if plans else ""
+    steps = steps_of(request)
     notes = ([QUICK] if quick else []) + notes_on(records, failures)
+    if request.budget > 1:
+        notes.append(f"Tuning: {request.tuning}.")
+    if steps:
+        notes.append("Paper's steps: the same with --solver paper, nothing tuned.")
     if any(cell.interval for cell in figures.cells.values()):
         notes.append("In brackets: 95% interval over seeds and test rows (docs/statistics.md).")
     marks = {"quick": "yes"} if quick else {}
     folder = RunFolder(output)
-    output.mkdir(parents=True, exist_ok=True)
+    missing = {run_of(plan.config.saved()) for plan in plans}
     asked = sorted(missing | set(figures.runs), key=lambda run: run.order)
-    for table in tables_of(figures, dataset, asked):
+    for table in tables_of(figures, steps, dataset, asked):
         write_table(folder, table, notes, marks)
     if counts := confusion_rows(records):
         write_rows(folder, "confusion.csv", counts, marks)
     write_rows(folder, "runs.csv", run_rows(records, plans), marks)
-    write_claims(folder, figures, dataset, notes, quick)
+    write_claims(folder, figures, steps, dataset, notes, quick)
+
+
+def steps_of(request: Request) -> Figures | None:
+    """Figures of the same experiments with the paper's fixed steps, if they were run."""
+    folder = request.paper_steps
+    records = runs_of(folder) if folder and not request.quick else ()
+    return figures_of(records) if records else None
 
 
 def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list[str]:
@@ -111,7 +130,9 @@ def _differing(runs: list[dict], but: tuple[str, ...] = ()) -> str:
     return ", ".join(found)
 
 
-def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Table]:
+def tables_of(
+    figures: Figures, steps: Figures | None, dataset: str, asked: list[Run]
+) -> Iterable[Table]:
     """Yield the tables of risks, accuracies, weights, local against global, and rates if known."""
     main = [run for run in asked if run.clients in (figures.clients, 0)]
     for name, kind, what in (
@@ -128,15 +149,17 @@ def tables_of(figures: Figures, dataset: str, asked: list[Run]) -> Iterable[Tabl
             or any(figures.get(kind, run, column) for column in columns)
         ]
         caption = f"{what} by group, {dataset}, {figures.clients} clients"
-        yield by_setting(figures, dataset, name, caption, runs, [(kind, c, c) for c in columns])
+        yield by_setting(
+            figures, steps, dataset, name, caption, runs, [(kind, c, c) for c in columns]
+        )
     if any(run.method == "localfedminmax" for run in asked):
-        yield local_global(figures, dataset, asked)
+        yield local_global(figures, steps, dataset, asked)
     if any(kind in RATES for kind, _, _ in figures.cells):
         values = list(dict.fromkeys(c for kind, _, c in figures.cells if kind == RATES[0]))
         columns3 = [(rate, value, f"{words(rate)}, {value}") for rate in RATES for value in values]
         columns3 += [(difference, "", words(difference)) for difference in DIFFERENCES]
         caption = f"Rates by attribute on the test rows, {dataset}, {figures.clients} clients"
-        yield by_setting(figures, dataset, "fairness", caption, main, columns3)
+        yield by_setting(figures, steps, dataset, "fairness", caption, main, columns3)
     if personal := personal_table(figures, dataset, main):
         yield personal
 
@@ -150,7 +173,7 @@ def personal_table(figures: Figures, dataset: str, runs: list[Run]) -> Table | N
         for name in figures.groups
     ]
     caption = f"Clients' own models, each on its client's rows, by group, {dataset}"
-    return by_setting(figures, dataset, "personal", caption, runs, columns) if runs else None
+    return by_setting(figures, None, dataset, "personal", caption, runs, columns) if runs else None
 
 
 def words(name: str) -> str:
@@ -159,6 +182,7 @@ def words(name: str) -> str:
 
 def by_setting(
     figures: Figures,
+    steps: Figures | None,
     dataset: str,
     name: str,
     caption: str,
@@ -177,16 +201,17 @@ def by_setting(
         row = [[run.setting or "-"], [run.label]]
         for kind, column, _ in columns:
             cell = figures.get(kind, run, column)
+            fixed = with_steps(steps, kind, run, column)
             printed = printed_for(figures, kind, dataset, run, column)
-            row.append(text_of(cell, printed, run in figures.failures, column == "worst"))
-            data.append(_as_data(kind, dataset, run, column, cell, printed))
+            row.append(text_of(cell, fixed, printed, run in figures.failures, column == "worst"))
+            data.append(_as_data(kind, dataset, run, column, cell, fixed, printed))
         rows.append(row)
     return Table(
         name, caption, ["Setting", "Method", *(h for _, _, h in columns)], rows, rules, data
     )
 
 
-def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
+def local_global(figures: Figures, steps: Figures | None, dataset: str, asked: list[Run]) -> Table:
     """Table of the worst group's risk with FedMinMax and LocalFedMinMax, by clients and setting."""
     clients = sorted({run.clients for run in asked if run.method == "localfedminmax"})
     settings = [s for s in HETEROGENEITY if any(run.setting == s for run in asked)]
@@ -200,11 +225,27 @@ def local_global(figures: Figures, dataset: str, asked: list[Run]) -> Table:
                 run = Run(k, setting, method, "")
                 cell = figures.get("risk", run, "worst")
                 printed = of_paper.get("risk", run, "worst") if of_paper else None
-                row.append(text_of(cell, printed, run in figures.failures))
-                data.append(_as_data("risk", dataset, run, "worst", cell, printed))
+                fixed = with_steps(steps, "risk", run, "worst")
+                row.append(text_of(cell, fixed, printed, run in figures.failures))
+                data.append(_as_data("risk", dataset, run, "worst", cell, fixed, printed))
         rows.append(row)
     head = ["Method", *(f"{s}, {k} clients" for k in clients for s in settings)]
     return Table("local_global", f"Test risk of the worst group, {dataset}", head, rows, [0], data)
+
+
+def with_steps(steps: Figures | None, kind: str, run: Run, column: str) -> Mean | None:
+    """The figure of this cell with the paper's steps, whose runs name options that were tuned here.
+
+    Of several such runs the first counts: q-FedAvg with the smaller q.
+    """
+    if not steps:
+        return None
+    named = set(filter(None, run.parameter.split(", ")))
+    where = (run.clients, run.setting, run.method)
+    alike = [r for r in steps.runs if (r.clients, r.setting, r.method) == where]
+    alike = [r for r in alike if named <= set(r.parameter.split(", "))]
+    best = min(alike, key=lambda r: len(r.parameter.split(", ")), default=None)
+    return steps.get(kind, best, column)
 
 
 def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str) -> Mean | None:
@@ -221,9 +262,13 @@ def printed_for(figures: Figures, kind: str, dataset: str, run: Run, column: str
 
 
 def text_of(
-    cell: Mean | None, printed: Mean | None, failed: bool, interval: bool = False
+    cell: Mean | None,
+    steps: Mean | None,
+    printed: Mean | None,
+    failed: bool,
+    interval: bool = False,
 ) -> list[str]:
-    """Lines of a cell: our figure, with its interval if wanted, and the paper's if there is one."""
+    """Lines of a cell: our figure, with its interval if wanted; with the paper's steps; theirs."""
     if cell is None:
         ours = "failed" if failed else "-"
     else:
@@ -231,14 +276,23 @@ def text_of(
         ends = interval and cell.interval
         between = f" [{ends[0]:.3f}, {ends[1]:.3f}]" if ends else ""
         ours = f"{cell.mean:.3f}{std}{between}{' (some failed)' if failed else ''}"
-    if printed is None:
-        return [ours]
-    theirs = f"paper {printed.mean:.3f}"
-    return [ours, f"{theirs} ({cell.mean - printed.mean:+.3f})" if cell else theirs]
+    lines = [ours]
+    if steps:
+        lines.append(f"paper's steps {steps.mean:.3f}")
+    if printed:
+        beside = f" ({cell.mean - printed.mean:+.3f})" if cell else ""
+        lines.append(f"paper {printed.mean:.3f}{beside}")
+    return lines
 
 
 def _as_data(
-    kind: str, dataset: str, run: Run, column: str, cell: Mean | None, printed: Mean | None
+    kind: str,
+    dataset: str,
+    run: Run,
+    column: str,
+    cell: Mean | None,
+    steps: Mean | None,
+    printed: Mean | None,
 ) -> dict:
     return {
         "dataset": dataset,
@@ -253,6 +307,8 @@ def _as_data(
         "runs": cell.runs if cell else 0,
         "low": cell.interval[0] if cell and cell.interval else "",
         "high": cell.interval[1] if cell and cell.interval else "",
+        "paper_steps_mean": steps.mean if steps else "",
+        "paper_steps_std": steps.std if steps and steps.std is not None else "",
         "paper_mean": printed.mean if printed else "",
         "paper_std": printed.std if printed and printed.std is not None else "",
         "difference": round(cell.mean - printed.mean, 6) if cell and printed else "",
@@ -277,45 +333,25 @@ def confusion_rows(records: Sequence[Record]) -> list[dict]:
     ]
 
 
-OPTIONS = (
-    *("method", "setting", "clients", "seed", "rounds", "lr", "lr_mu", "local_epochs"),
-    *("q", "tilt", "tilt_level", "tuned"),
-)
-
-
-def run_rows(
-    records: Sequence[Record], plans: list[Plan], names: Sequence[str] = OPTIONS
-) -> list[dict]:
-    """Rows of runs.csv: for each run its state, the options `names`, and the time it took."""
-    finished = {record.folder.name: record for record in records}
-    rows = []
-    for name in dict.fromkeys([*(plan.folder.name for plan in plans), *finished]):
-        record = finished.get(name)
-        plan = next((p for p in plans if p.folder.name == name), None)
-        config = record.config if record else plan.config.saved() if plan else {}
-        state = "finished" if record else "failed" if plan and plan.failure else "not run"
-        result = record.result if record else {}
-        rows.append(
-            {"run": name, "state": state}
-            | {key: config.get(key) for key in names}
-            | {key: result.get(key) for key in ("seconds", "worst_group", "worst_risk")}
-            | {"why": plan.failure if plan else None}
-        )
-    return rows
-
-
 def write_claims(
-    folder: RunFolder, figures: Figures, dataset: str, notes: list[str], quick: bool
+    folder: RunFolder,
+    figures: Figures,
+    steps: Figures | None,
+    dataset: str,
+    notes: list[str],
+    quick: bool,
 ) -> None:
     """Write claims.json and claims.md: verdicts, the figures that decide, the paper's verdicts."""
-    of_paper = figures_of_paper(dataset)
-    theirs = {c.number: c.verdict for c in decide(of_paper)} if of_paper else {}
+    beside = {"paper_steps": steps, "paper_tables": figures_of_paper(dataset)}
+    verdicts = {
+        name: {c.number: c.verdict for c in decide(other)} if other else {}
+        for name, other in beside.items()
+    }
     claims = [claim.as_dict() for claim in decide(figures)]
     for told in claims:
-        told["paper_tables"] = theirs.get(told["number"])
+        told |= {name: found.get(told["number"]) for name, found in verdicts.items()}
         if quick:
-            told["verdict"] = OPEN
-            told.pop("tested", None)
+            told["verdict"] = told["rule"] = OPEN
             told["checks"] = [{"figures": check["figures"]} for check in told["checks"]]
     folder.write_json(
         "claims.json",
@@ -323,24 +359,30 @@ def write_claims(
             "dataset": dataset,
             "clients": figures.clients,
             "quick": quick,
-            "equal": "within max(.01, 2 standard deviations)",
-            "tested": "paired over seeds and test rows, 5%, Holm-corrected within a claim",
+            "verdict": "by tests: paired over seeds and test rows, 5%, Holm-corrected in a claim",
+            "rule": "equal: within max(.01, 2 standard deviations)",
             "claims": claims,
             "notes": notes,
         },
     )
     lines = [f"**The paper's claims, {dataset}, {figures.clients} clients**", ""]
-    lines += ["| | claim | here | by tests | by the paper's own tables |", "|---|---|---|---|---|"]
+    lines += ["| | claim | here | by the rule | with the paper's steps | by the paper's tables |"]
+    lines += ["|---|---|---|---|---|---|"]
     for claim in claims:
-        by = (claim["verdict"], claim.get("tested", "-"), claim["paper_tables"] or "-")
-        lines.append(f"| {' | '.join(map(str, (claim['number'], claim['claim'], *by)))} |")
+        row = [claim[name] or "-" for name in ("number", "claim", "verdict", "rule", *beside)]
+        lines.append(f"| {' | '.join(map(str, row))} |")
     for claim in claims:
         lines += ["", f"{claim['number']}. {claim['claim']}: {claim['verdict']}", ""]
-        lines += [
-            f"- {check['figures']}"
-            + (f": {check['verdict']}" if "verdict" in check else "")
-            + (f". By test, {check['test']}: {check['tested']}" if "test" in check else "")
-            for check in claim["checks"]
-        ]
+        lines += [f"- {check_line(check)}" for check in claim["checks"]]
     lines += ["", *(f"{note}  " for note in notes)]
     write_text(folder, "claims.md", "\n".join(lines) + "\n")
+
+
+def check_line(check: Mapping[str, str]) -> str:
+    """A check for people: its figures, the verdict, and where tests decide, test and rule."""
+    if "verdict" not in check:  # of a quick look
+        return check["figures"]
+    if "test" not in check:
+        return f"{check['figures']}: {check['verdict']}"
+    test = f"By test, {check['test']}: {check['verdict']}; by the rule: {check['rule']}"
+    return f"{check['figures']}. {test}"

@@ -184,13 +184,9 @@ class Refused(argparse.Action):
 def parser_of(
     prog: str, description: str, instead: dict[str, str], method: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser of many runs on one dataset, which is its first word.
-
-    Unlike fedmpi.train's, its steps are the paper's by default.
-    """
+    """Return a parser of many runs on one dataset, which is its first word."""
     p = parser_without(prog, description, instead, method)
     p.add_argument("dataset", metavar="DATASET", help="a name of `fedmpi.data list`, or csv:FILE")
-    p.set_defaults(solver="paper")
     return p
 
 

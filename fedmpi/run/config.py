@@ -92,6 +92,8 @@ class Config:
     """The weight decay where the solver's default is `auto`: it takes the number of rows."""
     available: dict[str, float] | None = None
     """How often each client can take part, by its name or number: what --availability names."""
+    tuned_options: tuple[str, ...] | None = None
+    """Names of the options that tuning has chosen: they do not tell two runs of a table apart."""
     data: str | None = None
     """Fingerprint of owners' files; for all other data the dataset's key serves."""
     counted: bool = False
@@ -189,6 +191,7 @@ NOT_IDENTITY = (
     "balance",
     "solver",
     "tuned",
+    "tuned_options",
     "data_dir",
     "output",
     "resume",

@@ -47,6 +47,5 @@ def apply_tuned(a: argparse.Namespace) -> None:
             raise UserError(
                 f"--tuned {a.tuned} is of --{name} {tuned[name]}, not {getattr(a, name)}."
             )
-    for name, value in tuned["options"].items():
-        if getattr(a, name) is None:
-            setattr(a, name, value)
+    chosen = {name: value for name, value in tuned["options"].items() if getattr(a, name) is None}
+    vars(a).update(chosen, tuned_options=tuple(chosen))

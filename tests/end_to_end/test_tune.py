@@ -115,7 +115,8 @@ GRIDS = {
     ],
 )
 def test_the_papers_grid_of_each_method(monkeypatch, options, method, names):
-    request, choices = request_of(monkeypatch, "synthetic", *options, "--method", method)
+    given = ["--method", method, "--solver", "paper"]
+    request, choices = request_of(monkeypatch, "synthetic", *options, *given)
     assert request.grid == {name: GRIDS[name] for name in names}
     assert len(choices) == np.prod([len(GRIDS[name]) for name in names])
     points = [tuple(choice.options.values()) for choice in choices]

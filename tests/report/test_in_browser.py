@@ -202,7 +202,7 @@ def test_what_is_missing_is_said(browser, show, run):
 
 def test_committed_results_without_their_runs(browser, show):
     """Adult: the printed numbers are those of risks.csv. ACS has no shares of the groups either."""
-    results = Path(__file__).parents[2] / "results"
+    results = Path(__file__).parents[2] / "results/paper-steps"
     show(results / "adult", width=1300)
     table = '[data-table="Methods and settings"] '
     rows = browser.run(

@@ -12,7 +12,7 @@ from fedmpi.report.collect import collect
 from fedmpi.reproduce.gridfile import find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
-GRIDS = sorted(path.parent.name for path in RESULTS.glob("*/risks.csv"))
+GRIDS = sorted(str(path.parent.relative_to(RESULTS)) for path in RESULTS.rglob("risks.csv"))
 
 
 def data_of(page: Path) -> dict:
@@ -52,7 +52,7 @@ def test_the_numbers_on_the_page_are_those_of_the_tables(name, tmp_path):
     told = json.loads((RESULTS / name / "claims.json").read_text())["claims"]
     assert [c["verdict"] for c in section["claims"]] == [c["verdict"] for c in told]
     assert sum("curves over the rounds" in note for note in section["notes"]) == 1
-    assert not any(run["notes"] for run in section["runs"] if name != "acs-employment")
+    assert not any(run["notes"] for run in section["runs"] if not name.endswith("acs-employment"))
 
 
 def test_all_of_them_on_one_page_stay_apart():

@@ -138,10 +138,6 @@ def test_one_seed_is_judged_by_a_hundredth_alone(figures):
     assert verdicts(figures)[0] == FAIL
 
 
-def by_tests(figures: Figures) -> list[str | None]:
-    return [claim.as_dict().get("tested") for claim in decide(figures)]
-
-
 @pytest.fixture
 def runs(figures) -> Figures:
     """The same world with three seeds and 900 test rows, whose losses the models share."""
@@ -164,8 +160,9 @@ def runs(figures) -> Figures:
 
 
 def test_tests_find_what_the_paper_says(runs):
-    assert by_tests(runs) == [PASS, PASS, PASS, PASS, PASS, None, PASS]
     assert verdicts(runs) == [PASS] * 7
+    assert [bool(claim.tests) for claim in decide(runs)] == [True] * 5 + [False, True]
+    assert [claim.rule for claim in decide(runs)] == [PASS] * 7
 
 
 def test_tests_find_what_is_not_so(runs):
@@ -174,7 +171,8 @@ def test_tests_find_what_is_not_so(runs):
     runs.replicates[ours], runs.replicates[other] = runs.replicates[other], runs.replicates[ours]
     for seed in range(3):
         runs.results[ours][seed]["groups"]["a"]["weight"] -= 0.05
-    assert by_tests(runs) == [FAIL, FAIL, FAIL, FAIL, FAIL, None, FAIL]
+    assert verdicts(runs) == [FAIL, FAIL, FAIL, FAIL, FAIL, PASS, FAIL]
+    assert [claim.rule for claim in decide(runs)] == [PASS] * 7  # the cells are as they were
 
 
 def test_seeds_that_differ_widely_decide_nothing(runs):
@@ -183,10 +181,10 @@ def test_seeds_that_differ_widely_decide_nothing(runs):
     rows, rng = SampleRows([300, 300, 300], 100), np.random.default_rng(1)
     for seed, risk in enumerate((0.3, 0.5, 0.8)):
         runs.replicates[ours][seed] = rows.run(risk + 0.3 * rng.normal(size=900))
-    found = by_tests(runs)
+    found = verdicts(runs)
     assert found[0] == found[1] == found[3] == found[6] == OPEN
     claim = decide(runs)[1].as_dict()["checks"]
-    assert [check["tested"] for check in claim] == [PASS, OPEN, PASS]
+    assert [check["verdict"] for check in claim] == [PASS, OPEN, PASS]
     assert "3 seeds" in claim[1]["test"] and "p 0." in claim[1]["test"]
 
 
@@ -197,4 +195,5 @@ def test_other_test_rows_are_not_tested(runs):
             found.groups, found.losses, found.right, found.rows, "others"
         )
     claim = decide(runs)[1].as_dict()
-    assert claim["tested"] == OPEN and "test" not in claim["checks"][1]
+    assert claim["verdict"] == OPEN and "test" not in claim["checks"][1]
+    assert claim["rule"] == claim["checks"][1]["rule"] == PASS

@@ -17,7 +17,7 @@ from fedmpi.reproduce import __main__ as reproduce
 from fedmpi.reproduce.gridfile import find_runs
 from fedmpi.run.record import find_records
 
-SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --progress none"
+SMALL = "--model logistic --rounds 4 --local-rounds 2 --dtype float64 --no-tune --progress none"
 
 
 @pytest.fixture
@@ -82,7 +82,10 @@ def test_a_grid_in_one_launch_with_a_run_that_fails(mpirun, options, monkeypatch
         assert float(cell["mean"]) == pytest.approx(np.mean(expected))
         assert float(cell["std"]) == pytest.approx(np.std(expected, ddof=1))
     table = (folder / "risks.md").read_text()
-    assert table.count("| failed |") >= 2 and "Failed: fedavg,model=mlp,lr=1e200 ESG s0" in table
+    assert (
+        table.count("| failed |") >= 2
+        and "Failed: csv-people ESG fedavg,model=mlp,lr=1e200 s0" in table
+    )
     states = {row["run"]: row["state"] for row in rows_of(folder / "runs.csv")}
     assert states["csv-people-SSG-fedminmax-s0-k2"] == "failed"
     claims = {c["number"]: c for c in json.loads((folder / "claims.json").read_text())["claims"]}
@@ -282,7 +285,8 @@ def test_options_go_to_the_methods_that_have_them(monkeypatch, options, tmp_path
         (["--clients", "0"], "at least 1"),
         (["--seeds", "-1"], "at least 0"),
         (["--at-once", "0"], "at least 1"),
-        (["--tuned", "absent.json"], "absent.json"),
+        (["--tuned", "absent.json"], "it tunes by itself"),
+        (["--budget", "0"], "at least 1"),
     ],
 )
 def test_a_slip_is_one_line_and_nothing_is_written(monkeypatch, options, arguments, hint, tmp_path):
@@ -292,14 +296,57 @@ def test_a_slip_is_one_line_and_nothing_is_written(monkeypatch, options, argumen
     assert not (tmp_path / "results").exists()
 
 
-def test_a_tuned_file_is_for_its_own_method(monkeypatch, options, tmp_path):
-    tuned = tmp_path / "tuned.json"
-    dataset = options[0]
-    tuned.write_text(json.dumps({"dataset": dataset, "method": "fedavg", "options": {"lr": 0.25}}))
-    few = ["--methods", "fedminmax", "fedavg", "--settings", "ESG", "--clients", 4, "--seeds", 0]
-    assert run(monkeypatch, *options, *few, "--tuned", tuned) == 0
-    runs = tmp_path / "results/csv-people/runs"
-    lrs = [Run(runs / f"csv-people-ESG-{m}-s0-k4").config["lr"] for m in ("fedavg", "fedminmax")]
-    assert lrs == [0.25, 0.01]
-    with pytest.raises(UserError, match="of another method, fedavg"):
-        run(monkeypatch, *options, "--methods", "afl", "--tuned", tuned)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Results of a small grid on synthetic data: with the paper's steps, and solved and tuned."""
+    folder = tmp_path_factory.mktemp("both")
+    given = "synthetic --rows 80 --limit-test 60 --model mlp --clients 4 3 --dtype float64"
+    given += " --methods fedminmax localfedminmax qfedavg term term,tilt-level=sample centralized"
+    given += " --settings ESG --seeds 0 1 --local-rounds 1 --progress none"
+    paths = ["--data-dir", folder / "data", "--output", folder / "results"]
+    with pytest.MonkeyPatch.context() as patch:
+        assert run(patch, *given.split(), *paths, "--rounds", 3, "--solver", "paper") == 0
+        tuning = ["--rounds", 4, "--budget", 2, "--folds", 2]
+        assert run(patch, *given.split(), *paths, *tuning) == 0
+    return folder / "results"
+
+
+def test_the_papers_steps_stand_beside_what_is_solved(both):
+    fixed, solved = both / "paper-steps/synthetic", both / "synthetic"
+    assert not (fixed / "tuned.json").exists() and not (fixed / "tuning").exists()
+    ours, theirs = (
+        {(r["method"], r["parameter"], r["group"]): r for r in rows_of(folder / "risks.csv")}
+        for folder in (solved, fixed)
+    )
+    assert {(m, p) for m, p, _ in ours} == {
+        *(("fedminmax", ""), ("localfedminmax", ""), ("centralized", "")),
+        *(("qfedavg", ""), ("term", ""), ("term", "rows")),
+    }
+    named = {"qfedavg": "q=0.2", "term": "t=1.0"}
+    for (method, parameter, group), cell in ours.items():
+        told = ", ".join(filter(None, (named.get(method, ""), parameter)))
+        same = theirs[method, told, group]
+        assert cell["paper_steps_mean"] == same["mean"] != cell["mean"]
+        assert same["paper_steps_mean"] == ""
+    assert "<br>paper's steps " in (solved / "risks.md").read_text()
+    claims = [json.loads((f / "claims.json").read_text())["claims"] for f in (solved, fixed)]
+    for mine, yours in zip(*claims, strict=True):
+        assert mine["paper_steps"] == yours["verdict"] and yours["paper_steps"] is None
+
+
+def test_every_method_is_tuned_alike_and_few_clients_take_the_choice_over(both):
+    solved = both / "synthetic"
+    cells = json.loads((solved / "tuned.json").read_text())["cells"]
+    assert len(cells) == 6 and {len(cell["tried"]) for cell in cells} == {2}
+    for cell in cells:
+        setting = f"-{cell['setting']}" if cell["setting"] else ""
+        variant = cell["method"].replace(",tilt-level=", "-tilt_level=")
+        ends = ("-k4", "-k3") if "fedminmax" in variant else ("-k4",) if setting else ("",)
+        for end in ends:
+            config = Run(solved / f"runs/synthetic{setting}-{variant}-s1{end}").config
+            assert {name: config[name] for name in cell["options"]} == cell["options"]
+            assert config["tuned_options"] == list(cell["options"])
+    assert not list(solved.glob("runs/*qfedavg*k3"))
+    assert (solved / "choices.md").exists() and (solved / "comparison.md").exists()
+    heads = (solved / "local_global.md").read_text().splitlines()[2]
+    assert "ESG, 3 clients" in heads and "ESG, 4 clients" in heads

@@ -60,16 +60,25 @@ def lookup(
     """The number that the paper prints for this, or None.
 
     Where the paper names no parameter (a tuned one), any value of ours is compared; where the paper
-    names one, only the same value. (The paper does not say what TERM's t tilts: both of our
-    variants are compared.) The tables of LocalFedMinMax are asked where the main tables have no
-    answer.
+    names one, the same value, or a tuned one of ours: with the first that the paper prints. (The
+    paper does not say what TERM's t tilts: both of our variants are compared.) The tables of
+    LocalFedMinMax are asked where the main tables have no answer.
     """
+    own = [word for word in parameter.split(", ") if "=" in word]
+    names = own or _parameters(dataset, method)
     for name in (dataset, dataset + LOCAL_GLOBAL):
-        for named in ("", parameter.partition(",")[0]):
+        for named in ("", *names[:1]):
             number = _index(kind).get((name, clients, setting, method, named, group))
             if number:
                 return number
     return None
+
+
+@cache
+def _parameters(dataset: str, method: str) -> list[str]:
+    """Parameters that the paper names for a method on a dataset, in its order."""
+    found = [p.parameter for p in printed("risk") if (p.dataset, p.method) == (dataset, method)]
+    return list(dict.fromkeys(filter(None, found)))
 
 
 @cache
