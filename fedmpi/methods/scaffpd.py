@@ -1,23 +1,30 @@
 """Scaff-PD: FedMinMax with many local steps that do not drift.
 
 Yu, Karimireddy, Ma, Jordan, "Scaff-PD: Communication Efficient Fair and Robust Federated Learning"
-(2023), for the weights of groups. With w_a = mu_a / rho_a and r_k(theta, w) as in FedMinMax, client
-k takes J_k steps, E epochs of batches, from theta_k = theta:
+(2023), for the weights of groups. In a round the adversary steps first, with the risks r at the
+theta of the round. Then, with w_a = mu_a / rho_a and r_k(theta, w) as in FedMinMax, client k takes
+J_k steps, E epochs of batches, from theta_k = theta:
 
+    mu      <- project(mu + lr_mu * (r + kappa (r - r'))),  r' the risks of the round before
     theta_k <- theta_k - lr * (grad r_k(theta_k, w) + c - c_k)
     theta   <- sum_k (n_k / n) theta_k
     c_k     <- mean of the gradients of the J_k steps,    c <- sum_k (n_k / n) c_k
-    mu      <- project(mu + lr_mu * (r + kappa (r - r'))),  r' the risks of the round before
 
 c_k says where client k pulls and c where all pull, so c - c_k takes the client's own pull out of
 its steps: where all clients together are at rest, each of them is, however many steps it takes.
 FedMinMax with --local-epochs rests elsewhere. The step of mu is extrapolated by kappa, as in
-accelerated primal-dual methods; c_k and c start at 0.
+accelerated primal-dual methods: the paper's theta_r, which is 1 for constant steps of mu. c_k and c
+start at 0.
 
-In the paper c_k is the gradient at the theta of the round, for which a round needs two exchanges.
-Here it is that of the round before, by SCAFFOLD's option II, and a round has one. The paper weighs
-clients, with a regulariser of the weights; here they are of groups, with a floor. With one full
-batch a client and kappa = 0 it is FedMinMax: the c - c_k of all clients cancel in the sum.
+Where we differ: in the paper c_k is the gradient at the theta of the round, for which a round needs
+two exchanges of vectors. Here it is that of the round before, by SCAFFOLD's option II, and a round
+has one. In the paper lambda weighs clients: their steps are on their own loss, and their changes
+and c_k are summed by lambda. Here mu weighs groups, of which a client may have many, so that the
+weights are inside of r_k, and sums are by n_k / n. The paper has a regulariser of lambda (chi^2 in
+its experiments); here mu has a floor.
+
+With one full batch a client the c - c_k of all clients cancel in the sum: the step of one machine
+with all rows.
 """
 
 from __future__ import annotations
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 
     from fedmpi.federation.clients import Clients
     from fedmpi.models.flat import FlatModel
+    from fedmpi.run.config import Config
 
 EXTRAPOLATION = Option(
     "extrapolation",
@@ -63,6 +71,10 @@ class ScaffPD(FedMinMax):
     whole_simplex = False
     vectors = 1
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.weighs_next_round = False
+
     def start(self, counts: np.ndarray) -> None:
         super().start(counts)
         self.last = np.full(len(counts), np.nan)
@@ -87,8 +99,8 @@ class ScaffPD(FedMinMax):
         return {"c": model.theta.detach().new_zeros(model.size)}
 
     def client_round(self, clients: Clients, now: Round) -> None:
-        weighted_mean = clients.weighted_mean(now.weights())
         now.report(clients.loss_sums())
+        weighted_mean = clients.weighted_mean(now.weights())
         config, c, variates = self.config, self.shared["c"], self.of_clients["c"]
         sampled = self.counts_for is not None
         steps = config.local_epochs * np.maximum(1, -(-clients.sizes // config.batch_size))

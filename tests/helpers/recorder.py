@@ -48,7 +48,7 @@ RUNS = {
     "scaffold": f"--method scaffold {LOCAL}",
     "fedprox": f"--method fedprox {LOCAL}",
     "bgl": "--method bgl",
-    "scaffpd": f"--method scaffpd {LOCAL}",
+    "scaffpd": f"--method scaffpd --lr-mu 0 {LOCAL}",
     "drfa": f"--method drfa --draws 0 {LOCAL}",
     "fedfb": f"--method fedfb {BINARY} {LOCAL}",
     "gifair": f"--method gifair {LOCAL}",
