@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 import torch
 from statements import Trace, combine, group_risks, local, shares
+from weighted import weighted_mean
 
 from fedmpi.errors import UserError
+from fedmpi.methods.attribute import Attribute
+from fedmpi.methods.fairfed import independence
 
 LOCAL = {"local_epochs": 2, "batch_size": 16}
 ROWS = {"target": "rich", "group": "sex,rich"}
@@ -42,7 +45,19 @@ def gap(f, told, rows, wanted: str) -> float | None:
     return difference((1,) if wanted == "opportunity" else (0, 1))
 
 
-def fairfed(f, rounds, lr, beta, fairness, local_epochs, batch_size):
+def reweighed(f, k: int) -> list[float]:
+    """Weight of each group's rows at client k: rows expected of value and class alone, by rows."""
+    mine = [int(f.group[i]) for i in f.clients[k]]
+    weights = [0.0] * f.groups
+    for a in set(mine):
+        value = sum(b // 2 == a // 2 for b in mine)
+        of_class = sum(b % 2 == a % 2 for b in mine)
+        weights[a] = value * of_class / len(mine) / mine.count(a)
+    mean = sum(weights[b] for b in mine) / len(mine)
+    return [w / mean for w in weights]
+
+
+def fairfed(f, rounds, lr, beta, fairness, local_epochs, batch_size, debias="none"):
     omega, trace, everybody = shares(f), Trace(f.theta), range(f.n)
     clients, y = range(len(f.clients)), f.y.tolist()
     for t in range(1, rounds + 1):
@@ -60,7 +75,15 @@ def fairfed(f, rounds, lr, beta, fairness, local_epochs, batch_size):
         mean = sum(deltas) / len(deltas)
         omega = [max(0.0, w - beta * (d - mean)) for w, d in zip(omega, deltas, strict=True)]
         omega = [w / sum(omega) for w in omega]
-        models = [local(f, theta, k, t, lr, local_epochs, batch_size, f.risk) for k in clients]
+        models = []
+        for k in clients:
+            w = reweighed(f, k)
+
+            def objective(p, rows, w=w):
+                return weighted_mean(f, p, rows, w)
+
+            of = objective if debias == "reweigh" else f.risk
+            models.append(local(f, theta, k, t, lr, local_epochs, batch_size, of))
         trace.add(combine(omega, models), group_risks(f, theta), client_weights=omega)
     return trace
 
@@ -79,6 +102,25 @@ def test_algorithm_1(agree, setting, clients, rows, fairness):
 def test_many_values_that_clients_share(agree, fairness):
     given = {"beta": 0.3, "fairness": fairness}
     agree("fairfed", "PSG", 3, fairfed, **given, **LOCAL, **PLACES)
+
+
+# In PSG with places some clients have no rows of a value and a class; in SSG all have one cell.
+@pytest.mark.parametrize(
+    ("setting", "clients", "rows"), [("ESG", 4, ROWS), ("PSG", 3, PLACES), ("SSG", 9, PLACES)]
+)
+def test_reweighed_rows(agree, setting, clients, rows):
+    given = {"beta": 0.3, "fairness": "opportunity", "debias": "reweigh"}
+    agree("fairfed", setting, clients, fairfed, **given, **LOCAL, **rows)
+
+
+def test_reweighed_cells_are_as_if_value_and_class_were_independent():
+    counts = np.array([[30, 10, 5, 15], [4, 0, 2, 6], [0, 0, 0, 0]])  # value × class
+    attribute = Attribute(np.array([0, 0, 1, 1]), np.array([False, True, False, True]))
+    table = (counts * independence(attribute, counts)).reshape(3, 2, 2)
+    np.testing.assert_allclose(table[0], np.outer([40, 20], [35, 25]) / 60)
+    # of the second client no weight can fill the empty cell: the others are as they should be
+    np.testing.assert_allclose(table[1], np.array([[4 * 6, 0], [8 * 6, 8 * 6]]) / 10)
+    assert not table[2].any()
 
 
 def test_a_weight_that_would_be_negative_is_0(run):
