@@ -10,9 +10,10 @@ by its Lagrangian, with a multiplier lambda_a >= 0 for each group, and a budget 
     theta  <- theta - lr * grad sum_a mu_a r_a(theta),  mu_a = (rho_a + lambda_a) / (1 + sum lambda)
     lambda <- project(lambda + lr_mu * (r - gamma)),    onto {lambda >= 0, sum lambda <= B}
 
-lambda starts at 0. The papers' steps of lambda are multiplicative, and their theta is a best reply;
-here both are gradients. The weights rho + lambda are divided by their sum, so that --lr is that of
-FedMinMax for any B: this changes the length of a step of theta, and no saddle point.
+lambda starts at 0. Agarwal et al. step multiplicatively, lambda_a = B exp(s_a) / (1 + sum exp(s))
+with s <- s + lr_mu * (r - gamma), and their theta is a best reply; here both are gradients. The
+saddle points are the same. The weights rho + lambda are divided by their sum, so that --lr is that
+of FedMinMax for any B: this changes the length of a step of theta, and no saddle point.
 
 The relaxed minimax: a gamma that no group reaches leaves lambda at 0, which is one-step FedAvg.
 Where gamma is below the minimax risk no model is good enough, the budget is used up, and theta

@@ -26,9 +26,14 @@ between the values of the attribute, to those with the higher risk:
 with w_{1,z} = lambda_z n / n_{1,z}; w_{0,z} stays 1. --fairness odds: equalized odds, the same for
 both classes, each with its own share.
 
+The rates are as equal at the end as the losses can stand for them, which may be far from equal:
+docs/methods.md has figures.
+
 Where we differ: the paper steps by the signs or the normalised differences of losses, its code by
 the differences over the square root of the round. Here steps are the differences, and --lr-mu, the
-paper's alpha, is constant. Its code adds n_{1,z} / n_z to q_z once for every client, here once.
+paper's alpha, is constant. Its code adds n_{1,z} / n_z to q_z once for every client, here once: so
+its weights go on past equal rates, and the round and alpha at which it stops decide; it bounds all
+w by the share of the first value; and in its mean over clients the first client has weight 1.
 """
 
 from __future__ import annotations
