@@ -20,7 +20,9 @@ lambda_k, and all tell their losses. With one full-batch step a round that is AF
 Where we differ: --lr-mu is the paper's tau gamma, the step of a whole round. Our clients take E
 epochs, so larger clients take more steps; in the paper all take tau. Its t' counts from 1 to tau;
 here, as in the authors' code, the snapshot is before step t'. r_k is over all rows of the client,
-not over a batch.
+not over a batch. The authors' code also draws D without replacement, and lets gamma, which begins
+at .1, fall by a tenth in every round, so that lambda comes to rest after some 40; here it is
+constant, as in the paper.
 """
 
 from __future__ import annotations
