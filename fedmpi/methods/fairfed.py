@@ -68,7 +68,7 @@ class FairFed(Method):
             str,
             NONE,
             choices=(NONE, REWEIGH),
-            label={NONE: "", REWEIGH: "reweighed rows"},
+            label={NONE: "rows as they are", REWEIGH: "reweighed rows"},
             variant={REWEIGH: "reweighed"},
             help="what FairFed's clients do about bias in their own rows: none or reweigh (none)",
         ),
