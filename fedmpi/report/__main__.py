@@ -2,7 +2,7 @@
 
     python -m fedmpi.report runs/adult-PSG-fedminmax-s0            # one run
     python -m fedmpi.report runs --output all.html --open          # every run below runs/
-    python -m fedmpi.report results/paper-steps/adult --format pdf             # figures, one file each
+    python -m fedmpi.report results/paper-steps/adult --format pdf # figures, one file each
 
 RUN is the folder of a run, or one with runs below it, or with the grid.json that fedmpi.reproduce
 leaves of its runs. The report goes into it as report.html, and figures into its folder figures/;
