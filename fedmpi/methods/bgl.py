@@ -78,7 +78,8 @@ class BoundedGroupLoss(FedMinMax):
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         super().restore(state)
-        self._weigh()
+        if state:  # a client's rank has none, and knows no weights
+            self._weigh()
 
     def lose(self, counts: np.ndarray) -> None:
         """Keep the multipliers of the groups that still have rows."""
