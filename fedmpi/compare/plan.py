@@ -154,7 +154,7 @@ def plan_cells(request: Request) -> list[Cell]:
     """
     cells: list[Cell] = []
     why: dict[Variant, UserError] = {}
-    left_out: list[str] = []
+    left_out: dict[tuple[str, str, str], list[str]] = {}
     for name, base in request.bases.items():
         check_options(base, request.variants)
         blocks = blocks_of(base, request.settings)
@@ -164,21 +164,29 @@ def plan_cells(request: Request) -> list[Cell]:
             for block in [Block(name, "")] if single else blocks:
                 clients = clients_of(request, block, single)
                 found = [Cell(block, variant, seeds, clients) for seeds in together]
-                try:
-                    for seed in request.seeds:
-                        resolve_options(options_of(request, found[0], seed), 1, one_process=False)
-                except UserError as error:
+                if error := refusal(request, found[0]):
                     why.setdefault(variant, error)
-                    left_out.append(f"{found[0].title} is left out: {error}")
-                    continue
-                cells += found
+                    left_out.setdefault((name, variant.text, str(error)), []).append(block.setting)
+                else:
+                    cells += found
     there = {cell.variant for cell in cells}
     missing = [error for variant, error in why.items() if variant not in there]
     if missing and (request.named or all(variant.method.single_client for variant in there)):
         raise missing[0]
-    for line in left_out:
-        say(line)
+    for (name, text, because), settings in left_out.items():
+        where = " ".join(filter(None, (short_name(name), ", ".join(settings))))
+        say(f"{where}: {text} is left out: {because}")
     return cells
+
+
+def refusal(request: Request, cell: Cell) -> UserError | None:
+    """Why the runs of a cell cannot be; None if they can."""
+    try:
+        for seed in request.seeds:
+            resolve_options(options_of(request, cell, seed), 1, one_process=False)
+    except UserError as error:
+        return error
+    return None
 
 
 def blocks_of(base: argparse.Namespace, settings: list[str]) -> list[Block]:

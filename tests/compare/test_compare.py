@@ -311,6 +311,20 @@ def test_a_method_that_fails_is_last_and_said(options, tmp_path, capsys):
     assert not (tmp_path / "out/tuned.json").exists()
 
 
+def test_a_method_is_left_out_where_the_data_do_not_allow_it(options, tmp_path, capsys):
+    """Named or not; and refused if it is named and nowhere possible."""
+    given = [*options, "--group", "g,y", "--settings", "ESG", "SSG", "--tables-only"]
+    given += ["--methods", "fedminmax", "eominmax", "--no-tune", "--output", tmp_path / "out"]
+    assert run(*given) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "left out" in line]
+    assert len(told) == 1 and told[0].startswith("synthetic ESG, SSG: eominmax is left out: ")
+    blocks = [(row["dataset"], row["method"]) for row in rows_of(tmp_path / "out/comparison.csv")]
+    assert blocks.count(("synthetic", "fedminmax")) == blocks.count(("csv:people.csv", "eominmax"))
+    assert ("synthetic", "eominmax") not in blocks
+    with pytest.raises(UserError, match="eominmax needs groups"):
+        run(*given, "--group", "g")
+
+
 def test_settings_of_other_kinds(options, tmp_path):
     """As many clients as a column has values, and one client, whose rows are prepared apart."""
     given = [*options[:3], *options[5:], "--datasets", options[2], "--methods", "fedminmax"]
