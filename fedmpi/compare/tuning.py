@@ -1,9 +1,9 @@
 """Tuning with the same budget for every method, on folds of training rows; and tuned.json.
 
 A method's candidates are its defaults and points of the grids that its options declare: the whole
-product where the budget allows that, else a sample. The sample is the same in every launch, and
-contains that of a smaller budget. The candidate with the lowest mean validation risk is chosen; of
-equals the first, so the defaults before all others.
+product where the budget allows that, else a part that has all values of each option as soon as
+it can. It contains that of a smaller budget. The candidate with the lowest mean validation risk is
+chosen; of equals the first, so the defaults before all others.
 
 tuned.json has each cell's choice, and of every candidate the risk of each fold. What is in it is
 not trained again, with or without the folders of those runs.
@@ -16,10 +16,9 @@ import copy
 import hashlib
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedmpi.compare.plan import TUNED, Cell, Request, look_up, options_of
 from fedmpi.compare.variants import run_name
@@ -30,7 +29,6 @@ from fedmpi.run.arguments import resolve_options
 from fedmpi.run.folder import RunFolder
 from fedmpi.tune import Choice, grid_of, plan_folds, row_of
 
-STREAM = int.from_bytes(b"tune", "big")
 OF_A_FILE = ("dataset", "test")
 """Parts of a run's identity that name files, whose contents its data key stands for."""
 
@@ -42,10 +40,42 @@ def candidates(a: argparse.Namespace, budget: int) -> list[dict[str, Any]]:
     grid = grid_of(a)
     config = resolve_options(copy.deepcopy(a), 1, one_process=False)
     defaults = {name: getattr(config, name) for name in grid}
-    product = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
-    others = [point for point in product if point != defaults]
-    order = np.random.default_rng(STREAM).permutation(len(others))
-    return [defaults, *(others[i] for i in sorted(order[: budget - 1].tolist()))]
+    first = tuple(defaults.values())
+    points = dict.fromkeys((first, *spread(list(grid.values()), first)))
+    return [dict(zip(grid, point, strict=True)) for point in itertools.islice(points, budget)]
+
+
+def spread(grids: list[tuple], defaults: tuple) -> Iterator[tuple]:
+    """Yield all points of a product of grids, in an order whose beginning is spread over them.
+
+    As in a Latin square: among as many points as the longest grid has values, each value of each
+    grid is there. Each grid begins one place later than the one before it, so that what is extreme
+    in one is not in all.
+    """
+    orders = []
+    for d, (values, default) in enumerate(zip(grids, defaults, strict=True)):
+        order = far_first(values, default)
+        orders.append(order[d % len(order) :] + order[: d % len(order)])
+    longest = max(map(len, orders), default=0)
+    for n in range(longest * longest):
+        shift = n // longest
+        yield tuple(order[(n + shift * d) % len(order)] for d, order in enumerate(orders))
+    yield from itertools.product(*grids)
+
+
+def far_first(values: tuple, default: Any) -> list:
+    """Order of values in which each is as far as can be from the default and those before it.
+
+    A budget of three should try a longer and a shorter step. The default itself comes last.
+    """
+    places = list(range(len(values)))
+    taken = [values.index(default)] if default in values else [len(values) // 2]
+    order: list[int] = []
+    while len(order) < len(places):
+        left = [i for i in places if i not in order and i != taken[0]] or taken[:1]
+        order.append(max(left, key=lambda i: (min(abs(i - j) for j in taken), i)))
+        taken.append(order[-1])
+    return [values[i] for i in order]
 
 
 def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[Plan]:

@@ -8,7 +8,7 @@ import pytest
 
 from fedmpi.compare.__main__ import main, parser, read_request
 from fedmpi.compare.plan import options_of, plan_cells
-from fedmpi.compare.tuning import candidates, plan_tuning
+from fedmpi.compare.tuning import candidates, far_first, plan_tuning
 from fedmpi.run.arguments import resolve_options
 
 SMALL = "--rows 90 --model logistic --rounds 3 --local-rounds 2 --clients 4 --dtype float64"
@@ -36,6 +36,16 @@ def test_a_budget_is_the_defaults_and_a_sample_that_grows():
     assert (len(few), len(more)) == (4, 9) and few[0] == more[0] == whole[0]
     assert all(p in more for p in few) and all(p in whole for p in more)
     assert points(9, *method) == more
+    # Far from the default first; five points more have every value.
+    assert [p["lr"] for p in points(6, *method)] == [0.1, 0.001, 0.01, 0.05, 0.005, 0.1]
+    for name in ("lr", "q", "local_epochs"):
+        assert {p[name] for p in points(6, *method)} == {p[name] for p in whole}
+
+
+def test_the_next_value_is_far_from_those_before():
+    assert far_first((1, 2, 3, 4, 5), 3) == [5, 1, 4, 2, 3]
+    assert far_first((1, 2, 3), 1) == [3, 2, 1]
+    assert far_first((1, 2), 9) == [1, 2]
 
 
 def test_an_option_that_is_given_is_not_tuned():
