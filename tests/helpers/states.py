@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from mpi4py import MPI
+from needy import NEEDY
 
 from fedmpi.federation.job import Job
 from fedmpi.mpi.ranks import Ranks
@@ -24,8 +25,10 @@ STATES = {
     "ditto": f"--method ditto {LOCAL}",
     "sampled-fedmgda": f"--method needy:SampledFedMGDA {LOCAL}",
     "yogi": f"--method fedavg --optimizer yogi {LOCAL}",
+    **{name: f"--method needy:{name} {given} --solver paper" for name, given in NEEDY.items()},
 }
-"""Methods whose clients, or whose optimizer, keep something; and one that compares clients."""
+"""Methods whose clients, or whose optimizer, keep something; one that compares clients; and the
+methods of needy.py, each of which needs something else."""
 
 
 def main() -> int:

@@ -1,6 +1,8 @@
-"""What a method may need, by small methods: see needy.py. Each against plain loops, and resumed."""
+"""What a method may need, by small methods: see needy.py. Each against plain loops, and resumed.
 
-import sys
+On three ranks: test_states.py.
+"""
+
 from dataclasses import fields
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 from mpi4py import MPI
 from needy import CLIENTS, NEEDY
-from runs import Run, cut_off_after, launch, write_people
+from runs import cut_off_after, write_people
 
 from fedmpi import data as datasets
 from fedmpi import models
@@ -125,23 +127,6 @@ def test_resumed_in_one_process_it_is_the_same_bits(train, tmp_path, name):
     resumed = train(*options(tmp_path, name), "--resume", output="cut")
     for which in ("last", "averaged"):
         np.testing.assert_array_equal(resumed.theta(which), whole.theta(which))
-
-
-@pytest.mark.launch
-@pytest.mark.parametrize("name", NEEDY)
-def test_a_checkpoint_of_one_rank_is_resumed_on_three(train, tmp_path, name):
-    """As if it had never been on one: state of ranks and of clients has gone where it belongs."""
-    whole = train(*options(tmp_path, name), output="whole")
-    with cut_off_after(3):
-        train(*options(tmp_path, name), output="cut")
-    command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train", *options(tmp_path, name)]
-    done = launch([*command, "--output", str(tmp_path / "cut"), "--resume"])
-    assert done.returncode == 0, done.stderr
-    # To rounding: sums over three ranks are added in another order than in one process.
-    np.testing.assert_allclose(Run(tmp_path / "cut").theta(), whole.theta(), rtol=0, atol=1e-12)
-    again = launch([*command, "--output", str(tmp_path / "three")])
-    assert again.returncode == 0, again.stderr
-    np.testing.assert_allclose(Run(tmp_path / "three").theta(), whole.theta(), rtol=0, atol=1e-12)
 
 
 class EveryRoundTwice:

@@ -45,6 +45,7 @@ def wholes(folder):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize("name", STATES)
 def test_a_checkpoint_of_one_rank_is_resumed_on_three(folder, wholes, name):
     """As if it had never been on one, and as if it had never been on several."""
