@@ -108,6 +108,7 @@ def test_test_rows_may_have_files_of_their_own(train, together, apart, tmp_path)
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_each_rank_reads_its_own_files_alone(train, together, apart, tmp_path):
     """Ranks in folders of their own: what is apart on disks, no rank can read but its owner."""
     homes = {"server": [], "a": ["ash", "elm"], "b": ["birch"], "c": ["oak", "yew"]}
@@ -130,6 +131,7 @@ def test_each_rank_reads_its_own_files_alone(train, together, apart, tmp_path):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_an_owner_who_cannot_take_part_ends_the_job_for_all(mpirun, apart, tmp_path):
     write(apart / "elm.csv", [row[:-1] for row in rows_of("elm", 9)], COLUMNS[:-1])
     done = mpirun(3, "-m", "fedmpi.train", "--dataset", f"csv:{apart}", *OPTIONS)

@@ -158,6 +158,7 @@ def test_a_run_is_verified(monkeypatch, capsys, done):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_a_run_is_verified_on_another_layout(mpirun, done):
     again = mpirun(3, "-m", "fedmpi.verify", done)
     assert again.returncode == 0 and "verified" in again.stdout, again.stderr

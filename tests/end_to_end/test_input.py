@@ -23,6 +23,7 @@ def tried(tmp_path_factory) -> tuple[dict, object]:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize("name", [name for name in CASES if name not in GOOD])
 def test_bad_input_is_one_clear_line_on_every_rank(tried, name):
     outcome = tried[0][name]
@@ -38,6 +39,7 @@ def test_bad_input_is_one_clear_line_on_every_rank(tried, name):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize("name", GOOD)
 def test_odd_input_that_is_good_works(tried, name):
     outcomes, folder = tried
@@ -53,6 +55,7 @@ def test_odd_input_that_is_good_works(tried, name):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_dialects_are_the_same_data(tried):
     def result(name):
         return Run(tried[1] / folder_of(name) / "out").result["groups"]
@@ -62,6 +65,7 @@ def test_dialects_are_the_same_data(tried):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize(
     "name, note",
     [

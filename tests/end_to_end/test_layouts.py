@@ -1,34 +1,51 @@
 """Lemma 2 and its kin: how clients lie on ranks changes nothing but rounding."""
 
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from layouts import COHORTS, LAST, LAYOUTS, OTHERS, RUNS, STEPS, name_of
-from runs import Run
+from layouts import COHORTS, LAYOUTS, OTHERS, QUICK, RUNS, RUNS_OF, name_of
+from runs import REPOSITORY, Run, launch
 
-from fedmpi import methods
 from fedmpi.scoring.replicates import read_replicates
 
+PROGRAM = REPOSITORY / "tests/helpers/layouts.py"
 ROUNDS = 10
 pytestmark = pytest.mark.launch
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """All methods, settings and steps, on 1, 3 and 6 ranks, in one launch of a real mpirun."""
-    import sys
-
-    from runs import REPOSITORY, launch
-
+def folder(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("layouts")
-    csv = out / "people.csv"
-    csv.write_text(people())
-    command = ["mpirun", "-n", str(max(LAYOUTS)), sys.executable]
-    command += [str(REPOSITORY / "tests/helpers/layouts.py"), str(out), str(csv), str(ROUNDS)]
-    done = launch(command)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (out / "people.csv").write_text(people())
     return out
+
+
+@pytest.fixture
+def runs(request, folder) -> Path:
+    """The runs, on 1, 3 and 6 ranks in one launch of a real mpirun; for slow tests a second one."""
+    for which in RUNS_OF if request.node.get_closest_marker("slow") else ("quick",):
+        if not (folder / which).exists():
+            command = ["mpirun", "-n", str(max(LAYOUTS)), sys.executable, str(PROGRAM)]
+            done = launch([*command, str(folder), str(folder / "people.csv"), str(ROUNDS), which])
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+            (folder / which).touch()
+    return folder
+
+
+def cases(some: list[tuple[str, str, str]]) -> list:
+    """Parameters of a test: those whose runs are not quick are slow."""
+    return [pytest.param(*r, marks=[] if r in QUICK else [pytest.mark.slow]) for r in some]
+
+
+def slow_unless_quick(settings: Iterable[str]) -> list:
+    """Settings of FedMinMax."""
+    return [
+        pytest.param(s, marks=[] if ("fedminmax", s, "") in QUICK else [pytest.mark.slow])
+        for s in settings
+    ]
 
 
 def people() -> str:
@@ -46,7 +63,9 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
-@pytest.mark.parametrize(("method", "setting", "steps"), [r for r in RUNS if r[0] != "centralized"])
+@pytest.mark.parametrize(
+    ("method", "setting", "steps"), cases([r for r in RUNS if r[0] != "centralized"])
+)
 def test_every_layout_gives_the_same_theta(runs, method, setting, steps):
     for which in ("last", "averaged"):
         folders = [runs / name_of(method, setting, steps, n) for n in LAYOUTS]
@@ -62,11 +81,11 @@ def test_every_layout_gives_the_same_theta(runs, method, setting, steps):
 
 @pytest.mark.parametrize(
     ("method", "setting", "steps"),
-    [r for r in RUNS if r[0] == "fedminmax" and r[2] not in COHORTS],
+    cases([r for r in RUNS if r[0] == "fedminmax" and r[2] not in COHORTS]),
 )
 @pytest.mark.parametrize("ranks", LAYOUTS)
 def test_the_federation_gives_the_centralized_model(runs, method, setting, steps, ranks):
-    """Lemma 2 of the paper, after ten rounds of unequal shards and missing groups."""
+    """Lemma 2 of the paper, after some rounds of unequal shards and missing groups."""
     federated = Run(runs / name_of(method, setting, steps, ranks))
     alone = "ESG" if setting in OTHERS else setting  # of which the baseline makes nothing
     centralized = Run(runs / name_of("centralized", alone, steps, 1))
@@ -95,7 +114,7 @@ def test_every_layout_gives_the_same_replicates(runs, method):
     assert spread == pytest.approx(1, abs=0.25)  # of eight rows in the smallest group
 
 
-@pytest.mark.parametrize("setting", ["PSG", *OTHERS])
+@pytest.mark.parametrize("setting", slow_unless_quick(["PSG", *OTHERS]))
 def test_the_metrics_are_of_the_model_not_of_the_layout(runs, setting):
     """Every rank scores a part of the test rows, and histograms are summed."""
     one, *others = (Run(runs / name_of("fedminmax", setting, "", n)).result for n in LAYOUTS)
@@ -105,19 +124,18 @@ def test_the_metrics_are_of_the_model_not_of_the_layout(runs, setting):
             assert other["metrics"][part] == pytest.approx(one["metrics"][part], abs=1e-9)
 
 
-def test_the_methods_differ(runs):
+@pytest.mark.parametrize("some", [QUICK, pytest.param(RUNS, marks=pytest.mark.slow)])
+def test_the_methods_differ(runs, some):
     """The comparisons above could not fail if every method and every step did the same."""
     alike = ("centralized", "ditto")  # by Lemma 2; and Ditto's theta is FedAvg's
-    names = [(method, "PSG", "") for method in methods.FILES if method not in alike]
-    names += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
-    names += [("fedminmax", "PSG", steps) for steps in STEPS if steps != "sgd-projected-all"]
-    names += [name for name in RUNS if name[2] in COHORTS and name[0] not in alike]
+    names = [r for r in dict.fromkeys(some) if r[1] == "PSG" and r[0] not in alike]
+    names = [r for r in names if r[2] != "sgd-projected-all"]  # as without options
     thetas = [Run(runs / name_of(*name, 1)).theta() for name in names]
     for i, a in enumerate(thetas):
         assert all(difference(a, b) > 1e-6 for b in thetas[:i])
 
 
-@pytest.mark.parametrize("setting", ["PSG", "SSG", *OTHERS])
+@pytest.mark.parametrize("setting", slow_unless_quick(["PSG", "SSG", *OTHERS]))
 def test_the_shards_are_unequal_and_clients_lack_groups(runs, setting):
     folder = runs / name_of("fedminmax", setting, "", max(LAYOUTS))
     with np.load(folder / "partition.npz") as partition:

@@ -67,6 +67,7 @@ def test_too_few(train, table, limit, message):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_limits_on_three_ranks(mpirun, train, table, tmp_path):
     limits = ("--limit-train", 60, "--limit-test", 20, "--clients", 4, "--dtype", "float64")
     limits += ("--solver", "fast", "--rounds", 10)

@@ -146,11 +146,13 @@ def apart(tmp_path_factory) -> Path:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_files_of_owners_apart(apart):
     assert_same(json.loads((apart / "figures.json").read_text()), Run(apart / "run").result)
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_metrics_of_owners_apart(apart):
     """Histograms are summed over ranks that evaluate as over those that trained."""
     told, trained = json.loads((apart / "metrics.json").read_text()), Run(apart / "run").result
@@ -160,6 +162,7 @@ def test_metrics_of_owners_apart(apart):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_only_sums_leave_an_owner_s_rank(apart):
     """One vector: 2 sums and 2 × 2 counts for each of 4 groups, and counts of what was odd."""
     length = 4 * (2 + 2 * 2) + 4 + 3 * len(HEADER[:-1])
@@ -178,6 +181,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("case", "says"), [("marked", "'age' was numbers in training"), ("renamed", "no column 'age'")]
 )
@@ -191,6 +195,7 @@ def test_no_cell_of_an_owner_is_told(apart, case, says):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_the_model_of_owners_has_what_they_agreed_on_and_no_more(apart):
     told = torch.load(apart / "run/model.pt", weights_only=True)["description"]
     assert set(told["encoding"]["columns"][0]) == {

@@ -127,8 +127,10 @@ def kill(job: Job, rank: int | None) -> int:
     return job.process.returncode
 
 
-def test_a_job_that_is_killed_anywhere_ends_where_it_would_have(folder):
-    kill_and_resume(folder, "killed", random.Random(7), kills=3, steps="nesterov")
+def test_a_job_that_is_killed_ends_where_it_would_have(folder):
+    """All its processes at once. Of one rank: test_a_lost_client_is_named_and_a_retry_goes_on."""
+    seen = kill_and_resume(folder, "killed", random.Random(4), kills=1, steps="nesterov")
+    assert not seen or seen["all"] == 1
     killed, whole = Run(folder / "killed"), Run(folder / "whole")
     assert_same(killed, whole)
     of_killed, of_whole = ({p.name for p in run.folder.iterdir()} for run in (killed, whole))
@@ -151,33 +153,42 @@ def test_fifteen_kills(tmp_path, steps, kills):
         print(f"\n{steps}: {dict(done)}", flush=True)
 
 
-SIGNALS = ["SIGUSR1"] if OPEN_MPI else ["SIGUSR1", "SIGTERM", "SIGINT"]
+SIGNALS = {"SIGUSR1": ["SIGUSR1"]}
+"""Signals after which the launcher lets the ranks save; the others are of the slow tests."""
+if not OPEN_MPI:
+    SIGNALS = {"SIGTERM": ["SIGTERM"], "others": ["SIGUSR1", "SIGINT"]}
 
 
-def test_a_signal_stops_at_a_checkpoint_and_the_run_goes_on(folder):
+@pytest.mark.parametrize(
+    "which", [pytest.param(n, marks=[pytest.mark.slow] * (n == "others")) for n in SIGNALS]
+)
+def test_a_signal_stops_at_a_checkpoint_and_the_run_goes_on(folder, which):
     """Sent to the launcher, each to another try of the same run; the line says what to type."""
-    resume: list[str] = []
-    for name in SIGNALS:
-        job = Job(like_whole(folder, "stopped", *resume), folder / "stopped.log")
+    run, log, resume = f"stopped-{which}", folder / f"stopped-{which}.log", []
+    for name in SIGNALS[which]:
+        job = Job(like_whole(folder, run, *resume), log)
         job.wait_for("going on after" if resume else "round 1/")
         job.process.send_signal(getattr(signal, name))
         assert job.ends() == 75, job.text
         (line,) = [line for line in job.text.splitlines() if line.startswith("fedmpi: stopped")]
         assert re.match(rf"fedmpi: stopped by {name} after round \d+ of {ROUNDS}, saved", line)
         assert re.search(r"Go on with: \S*mpirun -n 3 .*fedmpi\.train .* --resume$", line)
-        assert written(folder / "stopped") and "Traceback" not in job.text
+        assert written(folder / run) and "Traceback" not in job.text
         resume = ["--resume"]
-    finish(like_whole(folder, "stopped", *resume), folder / "stopped.log")
-    assert_same(Run(folder / "stopped"), Run(folder / "whole"))
+    finish(like_whole(folder, run, *resume), log)
+    assert_same(Run(folder / run), Run(folder / "whole"))
 
 
 @pytest.mark.parametrize(
     "grid",
     [
         pytest.param("--methods fedminmax afl --seeds 0 --at-once 2", id="two teams"),
-        pytest.param("--methods centralized --seeds 0 1", id="a spare rank"),
+        pytest.param(
+            "--methods centralized --seeds 0 1", id="a spare rank", marks=pytest.mark.slow
+        ),
     ],
 )
+@pytest.mark.once
 def test_a_signal_stops_a_grid_and_the_same_command_goes_on(grid, train, tmp_path):
     """All teams stop at a checkpoint; so does the rank that a run has no use for."""
     data = [f"csv:{people(tmp_path / 'people.csv')}", "--target", "y", "--group", "g"]
@@ -279,6 +290,7 @@ def test_what_open_mpi_kills_is_said(tmp_path):
     assert "The checkpoint of" in job.text and "trying again" not in job.text
 
 
+@pytest.mark.once
 def test_a_theta_that_differs_is_named_and_the_run_ends(mpirun, folder):
     """Seen in the evaluation of round 4; checkpoints since round 2, the last equal one, go."""
     every = ["--eval-every", "2", "--checkpoint-every", "1"]

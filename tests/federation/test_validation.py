@@ -96,6 +96,7 @@ def test_other_methods_have_it_too(train, tmp_path, method):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_ranks_and_a_resume_change_nothing(train, tmp_path):
     more = ["--patience", 12, "--average", "tail"]
     one = train(*options(tmp_path, *more), output="one")
@@ -114,6 +115,7 @@ def test_ranks_and_a_resume_change_nothing(train, tmp_path):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_owners_hold_out_their_own_rows(tmp_path):
     for i, name in enumerate(("ash", "birch")):
         (tmp_path / "owners").mkdir(exist_ok=True)

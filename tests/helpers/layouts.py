@@ -1,6 +1,6 @@
-"""Run every method, setting and step on several layouts of one launch; write each theta into OUT.
+"""Run methods, settings and steps on several layouts of one launch; write each theta into OUT.
 
-mpirun -n 6 python tests/helpers/layouts.py OUT CSV ROUNDS
+mpirun -n 6 python tests/helpers/layouts.py OUT CSV ROUNDS quick|slow
 """
 
 import sys
@@ -31,7 +31,7 @@ STEPS = {
     for rows in (0, 37)
 }
 """Options of the step of theta and of the adversary: of all rows, or of batches of 37."""
-LAST = list(STEPS)[-1]
+SOME, LAST = "nesterov-projected-37", list(STEPS)[-1]
 OTHERS = ("dirichlet:0.3", "dirichlet-classes:0.3", "quantity:0.5", "by:h")
 COHORTS = {"cohort": "--cohort 4"}
 """Only some clients take part in a round."""
@@ -48,6 +48,15 @@ RUNS += [(method, "PSG", LAST) for method in ("afl", "localfedminmax")]
 RUNS += [
     (m, "PSG", some) for some in COHORTS for m in methods.FILES if methods.find(m).under_cohorts
 ]
+QUICK = [
+    *((method, "PSG", "") for method in methods.FILES),
+    *((method, setting, "") for method in ("fedminmax", "centralized") for setting in SETTINGS),
+    *(("fedminmax", setting, "") for setting in (OTHERS[0], OTHERS[-1])),
+    *((m, "PSG", some) for some in (SOME, LAST) for m in ("fedminmax", "centralized")),
+    *((method, "PSG", "cohort") for method in ("fedminmax", "fedavg")),
+]
+"""Runs of the quick tests: each method once, and each kind of the others."""
+RUNS_OF = {"quick": [r for r in RUNS if r in QUICK], "slow": [r for r in RUNS if r not in QUICK]}
 
 
 def name_of(method: str, setting: str, steps: str, size: int) -> str:
@@ -72,10 +81,10 @@ def arguments(method: str, setting: str, steps: str, csv: str, rounds: str) -> l
 
 
 def main() -> int:
-    out, csv, rounds = sys.argv[1:]
+    out, csv, rounds, which = sys.argv[1:]
     world = Ranks(MPI.COMM_WORLD)
     teams = {size: world.first(size) for size in LAYOUTS if size <= world.size}
-    for what in RUNS:
+    for what in RUNS_OF[which]:
         for size, team in teams.items():
             folder = Path(out) / name_of(*what, size)
             options = [*arguments(*what, csv, rounds), "--output", str(folder)]

@@ -155,6 +155,7 @@ def test_a_step_that_is_too_long_is_halved(train, tmp_path):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_ranks_and_a_resume_change_nothing(train, tmp_path):
     one = train(*options(tmp_path), output="one")
     command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train"]

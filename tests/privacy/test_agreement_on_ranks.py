@@ -49,6 +49,7 @@ def test_ranks_agree_and_masked_sums_are_the_plain_ones(told, folder):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("case", "folder", "said"),
     [
@@ -75,6 +76,7 @@ def test_a_mistake_on_one_rank_ends_all_with_one_line(told, case, folder, said):
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_ranks_on_a_circle_agree_with_their_neighbours_alone(told):
     done, (_, *clients) = told("circle", "none", 8)
     assert done.returncode == 0, done.stderr
