@@ -15,7 +15,16 @@ def name(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+QUICK = ("quick_start", "own_method")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if name(path) in QUICK else [pytest.mark.slow], id=name(path))
+        for path in NOTEBOOKS
+    ],
+)
 def test_notebook_runs_and_shows_figures(path, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # and nothing in the user's home
     notebook = nbformat.read(path, as_version=4)

@@ -172,6 +172,7 @@ def test_a_run_that_diverged_is_a_finding(tmp_path):
     assert all(line["rounds"] is None for line in run.records())
 
 
+@pytest.mark.slow
 @pytest.mark.launch
 @pytest.mark.once
 def test_a_study_is_measured_once(tmp_path):

@@ -4,13 +4,14 @@ import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from exact_layouts import EXACT, KINDS, LAYOUTS, PLAIN, SECURE, people
+from exact_layouts import EXACT, KINDS, KINDS_OF, LAYOUTS, PLAIN, QUICK, SECURE, people
 from jobs import options
 from runs import REPOSITORY, Run, cut_off_after, launch
 
@@ -22,14 +23,27 @@ SUMS = ("--sums", "exact")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """All kinds on all layouts, in one launch of a real mpirun."""
-    out = tmp_path_factory.mktemp("exact")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("exact")
+
+
+@pytest.fixture
+def runs(request, folder) -> Path:
+    """Kinds on all layouts, in one launch of a real mpirun; for slow tests a second one."""
     script = str(REPOSITORY / "tests/helpers/exact_layouts.py")
     most = max(size for size, _ in LAYOUTS.values())
-    done = launch(["mpirun", "-n", str(most), sys.executable, script, str(out)])
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return out
+    for which in KINDS_OF if request.node.get_closest_marker("slow") else ("quick",):
+        if not (folder / which).exists():
+            command = ["mpirun", "-n", str(most), sys.executable, script, str(folder), which]
+            done = launch(command)
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+            (folder / which).touch()
+    return folder
+
+
+def cases(kinds: Iterable[str]) -> list:
+    """Parameters of a test: kinds that are not quick are slow."""
+    return [pytest.param(k, marks=[] if k in QUICK else [pytest.mark.slow]) for k in kinds]
 
 
 def told(run: Run) -> dict:
@@ -49,7 +63,7 @@ def told(run: Run) -> dict:
 
 @pytest.mark.launch
 @pytest.mark.parametrize("layout", [name for name in EXACT if name != "1-flat"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS))
 def test_every_layout_gives_the_same_bits(runs, kind, layout):
     one, other = told(Run(runs / f"{kind}-1-flat")), told(Run(runs / f"{kind}-{layout}"))
     assert other["theta"] == one["theta"]
@@ -59,7 +73,7 @@ def test_every_layout_gives_the_same_bits(runs, kind, layout):
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS))
 def test_every_layout_gives_the_same_replicates(runs, kind):
     """Of the rows of one file and of owners' rows, bit for bit; their mean is near the risk."""
     one, *others = (read_replicates(runs / f"{kind}-{layout}") for layout in EXACT)
@@ -77,7 +91,7 @@ def test_every_layout_gives_the_same_replicates(runs, kind):
 
 @pytest.mark.launch
 @pytest.mark.parametrize("layout", SECURE)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in PLAIN])
+@pytest.mark.parametrize("kind", cases(kind for kind in KINDS if kind not in PLAIN))
 def test_masks_change_no_bit(runs, kind, layout):
     one, other = told(Run(runs / f"{kind}-1-flat")), told(Run(runs / f"{kind}-{layout}"))
     assert other["theta"] == one["theta"]
@@ -86,15 +100,16 @@ def test_masks_change_no_bit(runs, kind, layout):
 
 
 @pytest.mark.launch
-def test_the_kinds_differ(runs):
+@pytest.mark.parametrize("kinds", [QUICK, pytest.param(KINDS, marks=pytest.mark.slow)])
+def test_the_kinds_differ(runs, kinds):
     """The comparisons above could not fail if all runs gave the same theta."""
-    thetas = {told(Run(runs / f"{kind}-1-flat"))["theta"]["last"] for kind in KINDS}
-    assert len(thetas) == len(KINDS)
+    thetas = {told(Run(runs / f"{kind}-1-flat"))["theta"]["last"] for kind in kinds}
+    assert len(thetas) == len(kinds)
     assert Run(runs / "all-6-flat").theta().dtype == np.float32
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases(KINDS))
 def test_the_receipt_is_the_hash_of_the_numbers_in_the_file(runs, kind):
     run = Run(runs / f"{kind}-3-flat")
     saved = torch.load(run.folder / "model.pt", weights_only=True)

@@ -12,7 +12,7 @@ from runs import REPOSITORY, Run, launch
 from fedmpi.scoring.replicates import read_replicates
 
 PROGRAM = REPOSITORY / "tests/helpers/layouts.py"
-ROUNDS = 10
+ROUNDS = 5
 pytestmark = pytest.mark.launch
 
 

@@ -179,9 +179,11 @@ def held(tmp_path_factory):
 @pytest.mark.parametrize(
     ("method", "design"),
     [
-        *(("StandingFedMinMax", design) for design in DESIGNS),
-        ("StandingAFL", "cohort"),
-        ("StandingLocal", "available"),
+        ("StandingFedMinMax", "cohort"),
+        ("StandingFedMinMax", "both"),
+        pytest.param("StandingFedMinMax", "available", marks=pytest.mark.slow),
+        pytest.param("StandingAFL", "cohort", marks=pytest.mark.slow),
+        pytest.param("StandingLocal", "available", marks=pytest.mark.slow),
     ],
 )
 def test_risks_and_gradients_of_cohorts_are_unbiased(tmp_path, held, method, design):

@@ -1,6 +1,6 @@
 """Kill ranks at given moments, in one launch: after each run the survivors do the next run.
 
-mpirun --with-ft ulfm -n 12 python tests/helpers/dying.py OUT CSV ROUNDS
+mpirun --with-ft ulfm -n RANKS python tests/helpers/dying.py OUT CSV ROUNDS RUN...
 """
 
 import os
@@ -39,6 +39,15 @@ RUNS = {
     "owners": "--batch-rows 25 --optimizer nesterov",
 }
 """Options of each run. At FedMinMax's run four client ranks are left: one for each group."""
+QUICK = ("cohort", "momentum", "fedavg", "fedminmax", "qfedavg", "owners")
+"""Runs of the quick tests, which lose a rank in every call of WHEN."""
+
+
+def ranks_for(names: list[str]) -> int:
+    """Ranks to begin with, of which every run loses one."""
+    return names.index("fedminmax") + 1 + 4
+
+
 WHEN = {
     "cohort": (3, Exchange, "send_losses"),
     "momentum": (4, Training, "look_at_ranks"),
@@ -101,10 +110,10 @@ def stop_at(t: int) -> None:
 
 
 def main() -> int:
-    out, csv, rounds = sys.argv[1:]
+    out, csv, rounds, *names = sys.argv[1:]
     comm = MPI.COMM_WORLD
     signals.listen(speaks=False)
-    for name in RUNS:
+    for name in names:
         ranks = Ranks(comm)
         options = arguments(name, csv, f"{out}/data", rounds, str(Path(out) / name))
         options += ["--on-client-failure", "continue"]

@@ -1,6 +1,6 @@
 """Run --sums exact and --secure on several layouts of one launch, each run in a folder of OUT.
 
-mpirun -n 6 python tests/helpers/exact_layouts.py OUT
+mpirun -n 6 python tests/helpers/exact_layouts.py OUT quick|slow
 """
 
 import sys
@@ -48,6 +48,9 @@ KINDS = {
 }
 PLAIN = ("cohort", "fedavg-cohort")
 """Kinds that are not secure."""
+QUICK = ("all", "nesterov", "fedavg", "validate", "owners-batches")
+"""Kinds of the quick tests: steps, local epochs, metrics, and owners."""
+KINDS_OF = {"quick": QUICK, "slow": [kind for kind in KINDS if kind not in QUICK]}
 
 
 def people(rows: int) -> list[str]:
@@ -99,16 +102,17 @@ def arguments(kind: str, out: Path, output: str) -> list[str]:
 
 
 def main() -> int:
-    out = Path(sys.argv[1])
+    out, which = Path(sys.argv[1]), sys.argv[2]
     world = Ranks(MPI.COMM_WORLD)
     if world.is_server:
-        write_people(out)
+        if not (out / "people.csv").exists():
+            write_people(out)
         write_images(out / "data")
         world.bcast(FashionMNIST.files)
     else:
         FashionMNIST.files = world.bcast(None)
     teams = {size: world.first(size) for size, _ in LAYOUTS.values()}
-    for kind in KINDS:
+    for kind in KINDS_OF[which]:
         for layout, (size, sums) in LAYOUTS.items():
             options = [*arguments(kind, out, f"{kind}-{layout}"), *sums.split()]
             if kind in PLAIN and layout in SECURE:

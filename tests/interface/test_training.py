@@ -227,6 +227,7 @@ if len(sys.argv) > 2:
 
 
 @pytest.mark.launch
+@pytest.mark.once
 def test_the_same_call_under_mpirun(mpirun, csv, scratch):
     (scratch / "script.py").write_text(ON_RANKS)
     done = mpirun(3, "script.py", csv)

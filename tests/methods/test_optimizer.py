@@ -91,8 +91,14 @@ def test_lemma_2(train, tmp_path, name):
 ALL = [name for name in methods.FILES if name != "centralized"]
 
 
-@pytest.mark.parametrize("method", ALL)
-@pytest.mark.parametrize("name", ["nesterov-cosine", "adam"])
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        pytest.param(method, name, marks=[] if (i + j) % 2 else [pytest.mark.slow])
+        for i, method in enumerate(ALL)
+        for j, name in enumerate(["nesterov-cosine", "adam"])
+    ],
+)
 def test_resumed_bit_for_bit(train, tmp_path, method, name):
     steps = f"{STEPS[name]} --method {method} --checkpoint-every 1 --average tail"
     steps = " ".join([steps, *groups_for(method)])
@@ -104,18 +110,17 @@ def test_resumed_bit_for_bit(train, tmp_path, method, name):
         np.testing.assert_array_equal(resumed.theta(which), whole.theta(which))
 
 
-@pytest.mark.parametrize("average", ["all", "tail", "last"])
-def test_what_is_averaged(train, tmp_path, average):
+def test_what_is_averaged(train, tmp_path):
     """From the thetas of shorter runs: a run of t rounds ends where the long one is at t."""
     thetas = [
         train(*options(tmp_path, f"--rounds {t}"), output=f"t{t}").theta()
         for t in range(1, ROUNDS + 1)
     ]
-    run = train(*options(tmp_path, f"--average {average}"))
-    mean = {"all": thetas, "tail": thetas[9:], "last": thetas[-1:]}[average]
-    np.testing.assert_allclose(run.theta("averaged") if average != "last" else run.theta("last"),
-                               np.mean(mean, axis=0), rtol=0, atol=1e-12)  # fmt: skip
-    assert run.result["model"] == ("last" if average == "last" else "averaged")
+    for average, mean in {"all": thetas, "tail": thetas[9:], "last": thetas[-1:]}.items():
+        run = train(*options(tmp_path, f"--average {average}"), output=average)
+        which = "last" if average == "last" else "averaged"
+        np.testing.assert_allclose(run.theta(which), np.mean(mean, axis=0), rtol=0, atol=1e-12)
+        assert run.result["model"] == which
 
 
 def test_fedavg_with_momentum_is_fedavgm(train, tmp_path):

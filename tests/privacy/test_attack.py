@@ -96,7 +96,7 @@ def test_without_noise_the_row_is_always_found():
     assert attacked(0, repetitions=20).excess().value == 1
 
 
-@pytest.mark.parametrize("sampling", [1.0, 0.5])
+@pytest.mark.parametrize("sampling", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_with_noise_the_attack_stays_below_what_is_promised_and_not_far_below(sampling):
     z = multiplier_for(2.0, 0.05, ROUNDS, sampling)
     attack = attacked(z, sampling)
@@ -108,7 +108,7 @@ def test_with_noise_the_attack_stays_below_what_is_promised_and_not_far_below(sa
     assert found.value > 0.8 * delta
 
 
-@pytest.mark.parametrize("sampling", [1.0, 0.5])
+@pytest.mark.parametrize("sampling", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_a_third_of_the_noise_would_be_noticed(sampling):
     z = multiplier_for(2.0, 0.05, ROUNDS, sampling)
     attack = attacked(z / 3, sampling)

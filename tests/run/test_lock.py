@@ -78,7 +78,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 
 @pytest.mark.launch
 @pytest.mark.once
-def test_two_runs_into_one_folder_at_once(tmp_path, mpirun):
+def test_two_runs_into_one_folder_at_once(tmp_path, mpirun, train, monkeypatch):
     """The second gets a line, whatever it asks for; a run that is killed leaves the way free."""
     (tmp_path / "p.csv").write_text(TABLE)
     long = ("--rounds", "1000000", "--eval-every", "1000", "--checkpoint-every", "1000000")
@@ -91,6 +91,7 @@ def test_two_runs_into_one_folder_at_once(tmp_path, mpirun):
     )
     try:
         assert any(line.startswith("round 1/") for line in first.stdout)
+        first.send_signal(signal.SIGSTOP)  # it keeps its lock, and leaves the cores to the second
         before = (tmp_path / "out/config.json").read_bytes()
         second = [*OPTIONS, "--output", "out", "--rounds", "2", "--force"]
         done = mpirun(3, "-m", "fedmpi.train", *second)
@@ -105,18 +106,20 @@ def test_two_runs_into_one_folder_at_once(tmp_path, mpirun):
         first.communicate()
     assert first.returncode == -signal.SIGKILL
     assert (tmp_path / "out/.lock").exists()
-    done = mpirun(3, "-m", "fedmpi.train", *second)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert train(*OPTIONS, "--rounds", "2", "--force", output="out").result["rounds"] == 2
     assert not (tmp_path / "out/.lock").exists()
 
 
 @pytest.mark.launch
 @pytest.mark.once
-def test_six_runs_at_once_in_one_folder(tmp_path):
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_several_runs_at_once_in_one_folder(tmp_path, train, monkeypatch, count):
     """They prepare the same data at once, and do not disturb each other."""
     (tmp_path / "p.csv").write_text(TABLE)
-    # With a test file the seed does not choose rows: all six want the same prepared folder.
+    # With a test file the seed does not choose rows: all of them want the same prepared folder.
     options = ("--test", "p.csv", "--rounds", "3", "--model", "logistic", "--dtype", "float64")
+    options += ("--solver", "paper")
     runs = [
         subprocess.Popen(
             command(*options, "--seed", seed),
@@ -126,23 +129,20 @@ def test_six_runs_at_once_in_one_folder(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for seed in range(6)
+        for seed in range(count)
     ]
     for run in runs:
         _, said = run.communicate(timeout=limit())
         assert run.returncode == 0, said
     assert len(list((tmp_path / "data/prepared").iterdir())) == 1
-    results = [Run(tmp_path / f"runs/csv-p-ESG-fedminmax-s{seed}").result for seed in range(6)]
-    assert len({result["worst_risk"] for result in results}) == 6
+    results = [Run(tmp_path / f"runs/csv-p-ESG-fedminmax-s{seed}").result for seed in range(count)]
+    assert len({result["worst_risk"] for result in results}) == count
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "p.csv").write_text(TABLE)
-    again = subprocess.run(
-        command(*options, "--seed", 5), cwd=alone, env=launcher(), timeout=limit()
-    )
-    assert again.returncode == 0
-    result = Run(alone / "runs/csv-p-ESG-fedminmax-s5").result
-    assert result["groups"] == results[5]["groups"]
+    monkeypatch.chdir(alone)
+    result = train(*OPTIONS, *options, "--seed", 2, "--data-dir", "data", output="alone/run").result
+    assert result["groups"] == results[2]["groups"]
 
 
 PREPARE = """
