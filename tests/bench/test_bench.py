@@ -28,7 +28,7 @@ def a_row(**changes: object) -> Row:
 
 @pytest.mark.launch
 @pytest.mark.once
-@pytest.mark.parametrize("ranks", ["3", pytest.param("13", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", ["1", pytest.param("13", marks=pytest.mark.slow)])
 def test_rounds_are_measured_and_are_the_same_work(tmp_path, ranks):
     """It ends with an error if theta is not the plain loop's."""
     command = [sys.executable, "-m", "fedmpi.bench", "--parts", "rounds", "--ranks", *ranks]

@@ -128,7 +128,7 @@ def test_theta_is_the_one_that_is_certified(train, tmp_path):
 @pytest.mark.launch
 @pytest.mark.once
 def test_all_ranks_end_together_and_a_resume_ends_there_too(train, tmp_path):
-    more = ["--until", "gap=1e-3", "--checkpoint-every", 1]
+    more = ["--until", "gap=1e-3", "--checkpoint-every", 5]
     one = train(*options(tmp_path, *more), output="one")
     command = ["mpirun", "-n", "3", sys.executable, "-m", "fedmpi.train"]
     done = launch([*command, *options(tmp_path, *more), "--output", str(tmp_path / "three")])

@@ -2,12 +2,14 @@
 
 import contextlib
 import faulthandler
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dying
@@ -35,18 +37,30 @@ def difference(run: Run, arguments: list[str]) -> float:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> tuple[Path, str]:
-    """A run of every method, each losing a rank at another point; and what was printed."""
-    out = tmp_path_factory.mktemp("dying")
-    command = ["mpirun", *ULFM, "-n", "12", sys.executable]
-    command += [str(REPOSITORY / "tests/helpers/dying.py")]
-    table = people(out / "people.csv")
-    split_by_owner(table, out / "people")
-    command += [str(out), str(table), str(ROUNDS)]
-    with no_segments_left():
-        done = launch(command)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return out, done.stderr
+def launches(tmp_path_factory) -> Callable[[tuple[str, ...]], tuple[Path, str]]:
+    """Runs of these names, each losing a rank at another point; and what was printed."""
+
+    @functools.cache
+    def launched(names: tuple[str, ...]) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp("dying")
+        command = ["mpirun", *ULFM, "-n", str(dying.ranks_for(names)), sys.executable]
+        command += [str(REPOSITORY / "tests/helpers/dying.py")]
+        table = people(out / "people.csv")
+        split_by_owner(table, out / "people")
+        command += [str(out), str(table), str(ROUNDS), *names]
+        with no_segments_left():
+            done = launch(command)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return out, done.stderr
+
+    return launched
+
+
+@pytest.fixture
+def runs(request, launches) -> tuple[Path, str]:
+    """The quick runs; for slow tests a run of every method."""
+    slow = request.node.get_closest_marker("slow")
+    return launches(tuple(dying.RUNS) if slow else dying.QUICK)
 
 
 def arguments_of(out: Path, name: str) -> list[str]:
@@ -60,7 +74,14 @@ ROUNDS = 6
 
 @ulfm
 @pytest.mark.launch
-@pytest.mark.parametrize("name", [name for name in dying.RUNS if name != "owners"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in dying.QUICK else [pytest.mark.slow])
+        for name in dying.RUNS
+        if name != "owners"
+    ],
+)
 def test_a_run_that_loses_a_rank_goes_on_as_without_its_clients(runs, name):
     out, _ = runs
     run = Run(out / name)
@@ -85,10 +106,11 @@ def test_a_run_that_loses_a_rank_goes_on_as_without_its_clients(runs, name):
 
 @ulfm
 @pytest.mark.launch
-def test_the_loss_is_told(runs):
+@pytest.mark.parametrize("names", [dying.QUICK, pytest.param(dying.RUNS, marks=pytest.mark.slow)])
+def test_the_loss_is_told(runs, names):
     said = [line for line in runs[1].splitlines() if line.startswith("fedmpi: lost rank 2 (PID ")]
-    assert len(said) == len(dying.RUNS) and all("with client" in line for line in said)
-    for line, (t, _, what) in zip(said, dying.WHEN.values(), strict=True):
+    assert len(said) == len(names) and all("with client" in line for line in said)
+    for line, (t, _, what) in zip(said, (dying.WHEN[name] for name in names), strict=True):
         when = "after the last round" if what == "evaluate" else f"in round {t}"
         assert f"{when}, going on with" in line
 
@@ -129,7 +151,7 @@ def test_an_owner_is_lost_with_its_test_rows(runs):
 @pytest.mark.launch
 def test_a_run_that_was_stopped_after_a_loss_goes_on_without_the_lost(runs):
     """It is compared above; here, that it was stopped."""
-    assert Run(runs[0] / "afl").config["resume"] is True
+    assert Run(runs[0] / "momentum").config["resume"] is True
 
 
 @pytest.mark.launch

@@ -6,7 +6,7 @@ mpirun --with-ft ulfm -n RANKS python tests/helpers/dying.py OUT CSV ROUNDS RUN.
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fedmpi.federation.evaluation
@@ -38,16 +38,7 @@ RUNS = {
     "qfedavg": f"--method qfedavg --setting PSG --q 2 {LOCAL}",
     "owners": "--batch-rows 25 --optimizer nesterov",
 }
-"""Options of each run. At FedMinMax's run four client ranks are left: one for each group."""
-QUICK = ("cohort", "momentum", "fedavg", "fedminmax", "qfedavg", "owners")
-"""Runs of the quick tests, which lose a rank in every call of WHEN."""
-
-
-def ranks_for(names: list[str]) -> int:
-    """Ranks to begin with, of which every run loses one."""
-    return names.index("fedminmax") + 1 + 4
-
-
+"""Options of each run."""
 WHEN = {
     "cohort": (3, Exchange, "send_losses"),
     "momentum": (4, Training, "look_at_ranks"),
@@ -61,8 +52,15 @@ WHEN = {
     "owners": (4, Exchange, "send_losses"),
 }
 """Round of the death, and the call that the rank dies in; `evaluate` scores after the rounds."""
+QUICK = ("cohort", "momentum", "fedavg", "fedminmax", "qfedavg", "owners")
+"""Runs of the quick tests, which lose a rank in every call of WHEN."""
 STOPS = {"cohort": 5, "momentum": 5, "afl": 5}
 """Round at which a run is asked to stop, one after the death; the survivors resume the run."""
+
+
+def ranks_for(names: Sequence[str]) -> int:
+    """Ranks to begin with; FedMinMax's run has four client ranks left, one for each group."""
+    return names.index("fedminmax") + 1 + 4
 
 
 def arguments(name: str, csv: str, data: str, rounds: str, output: str) -> list[str]:
