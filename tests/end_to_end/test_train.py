@@ -189,7 +189,11 @@ def test_one_clear_line_and_nothing_written(train, options, case, tmp_path):
 
 @pytest.mark.launch
 @pytest.mark.parametrize(
-    "case", ["a method that is not there", "more clients than rows of a group"]
+    "case",
+    [
+        "a method that is not there",
+        pytest.param("more clients than rows of a group", marks=pytest.mark.once),
+    ],
 )
 def test_a_refusal_is_one_line_and_ends_every_rank(mpirun, options, case):
     arguments, hint = REFUSED[case]
