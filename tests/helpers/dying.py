@@ -1,6 +1,6 @@
 """Kill ranks at given moments, in one launch: after each run the survivors do the next run.
 
-mpirun --with-ft ulfm -n RANKS python tests/helpers/dying.py OUT CSV ROUNDS RUN...
+mpirun --with-ft ulfm -n RANKS python tests/helpers/dying.py OUT CSV ROUNDS [RUN...]
 """
 
 import os
@@ -111,7 +111,7 @@ def main() -> int:
     out, csv, rounds, *names = sys.argv[1:]
     comm = MPI.COMM_WORLD
     signals.listen(speaks=False)
-    for name in names:
+    for name in names or RUNS:
         ranks = Ranks(comm)
         options = arguments(name, csv, f"{out}/data", rounds, str(Path(out) / name))
         options += ["--on-client-failure", "continue"]
