@@ -102,6 +102,7 @@ def read_request(a: argparse.Namespace) -> Request:
         clients=a.clients,
         local_rounds=grid.local_rounds,
         criterion=grid.criterion,
+        tune_by=grid.tune_by,
         budget=1 if grid.no_tune else grid.budget,
         folds=grid.folds,
         every_seed=grid.tune_every_seed,

@@ -11,7 +11,7 @@ BUDGET = 8
 LEAST = {"budget": 1, "folds": 2, "at_once": 1}
 GRID = (
     *("methods", "settings", "seeds", "local_rounds", "output", "force", "tables_only", "at_once"),
-    *("budget", "no_tune", "folds", "criterion", "tune_every_seed"),
+    *("budget", "no_tune", "folds", "criterion", "tune_by", "tune_every_seed"),
 )
 """Options that are not those of a run."""
 
@@ -36,8 +36,9 @@ def add_grid_options(p: argparse.ArgumentParser, output: str, methods: str) -> N
     g.add_argument("--budget", type=int, default=BUDGET, metavar="N", help=text)
     g.add_argument("--no-tune", action="store_true", help="take the defaults of all methods")
     g.add_argument("--folds", type=int, default=3, metavar="N", help="(3)")
-    text = "the risk to be lowest: of the worst group, or the average (worst)"
+    text = "the risk that is compared: of the worst group, or the average (worst)"
     g.add_argument("--criterion", default="worst", help=text)
+    g.add_argument("--tune-by", metavar="CRITERION", help="the risk to be lowest (--criterion)")
     text = "choose for each seed by itself, not by the first for all"
     g.add_argument("--tune-every-seed", action="store_true", help=text)
 
@@ -54,8 +55,10 @@ def take_grid_options(a: argparse.Namespace, *others: str) -> argparse.Namespace
         vars(a).setdefault(name, None)
     a.method = a.setting = a.seed = a.fold = a.tuned = a.output = None
     a.resume, a.force, a.on_client_failure = False, False, "end"
-    if grid.criterion not in CRITERIA:
-        raise UserError(f"--criterion {grid.criterion}: must be {' or '.join(CRITERIA)}.")
+    grid.tune_by = grid.criterion if grid.tune_by is None else grid.tune_by
+    for flag, given in {"--criterion": grid.criterion, "--tune-by": grid.tune_by}.items():
+        if given not in CRITERIA:
+            raise UserError(f"{flag} {given}: must be {' or '.join(CRITERIA)}.")
     for name, least in LEAST.items():
         if getattr(grid, name) < least:
             flag = "--" + name.replace("_", "-")

@@ -93,6 +93,7 @@ class Request:
     clients: int | None
     local_rounds: int | None
     criterion: str
+    tune_by: str
     budget: int
     """Candidates of each cell; 1 takes the defaults."""
     folds: int
@@ -117,7 +118,7 @@ class Request:
         """How the options were chosen, in words."""
         if self.budget == 1:
             return "every method has its defaults"
-        whose = "the worst group's" if self.criterion == "worst" else "the groups' average"
+        whose = "the worst group's" if self.tune_by == "worst" else "the groups' average"
         seeds = "each seed" if self.every_seed else f"seed {self.seeds[0]}"
         return (
             f"every method tries up to {self.budget} configurations, its defaults among them, on "

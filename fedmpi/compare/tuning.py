@@ -120,7 +120,7 @@ def choose(request: Request, cells: list[Cell]) -> None:
             cell.chosen = cell.candidates[0].options
             continue
         known = known_rows(request, noted.get(cell.key))
-        rows = [known.get(digest(c)) or tried(c, request.criterion) for c in cell.candidates]
+        rows = [known.get(digest(c)) or tried(c, request.tune_by) for c in cell.candidates]
         if any(row["risk"] is None and "failed" not in row for row in rows):
             continue  # folds are not run
         scored = [row for row in rows if row["risk"] is not None]
@@ -158,7 +158,7 @@ def entry(request: Request, cell: Cell, best: dict, rows: list[dict]) -> dict[st
         "for_seeds": cell.seeds,
         "clients": config.clients,
         "rounds": config.rounds,
-        "criterion": request.criterion,
+        "criterion": request.tune_by,
         "folds": request.folds,
         "options": best["options"],
         "risk": best["risk"],
@@ -172,7 +172,7 @@ def known_rows(request: Request, noted: dict | None) -> dict[str, dict]:
 
     What failed is tried again, if anything is to be run.
     """
-    if not noted or noted["criterion"] != request.criterion:
+    if not noted or noted["criterion"] != request.tune_by:
         return {}
     rows = noted["tried"]
     return {row["runs"]: row for row in rows if row["risk"] is not None or request.tables_only}

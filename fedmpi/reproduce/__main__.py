@@ -85,6 +85,7 @@ def read() -> Request:
         fewer_clients=sorted({*grid.clients} - {max(grid.clients)}, reverse=True),
         local_rounds=grid.local_rounds,
         criterion=grid.criterion,
+        tune_by=grid.tune_by,
         budget=1 if untuned else grid.budget,
         folds=grid.folds,
         every_seed=grid.tune_every_seed,

@@ -42,6 +42,14 @@ def test_a_budget_is_the_defaults_and_a_sample_that_grows():
         assert {p[name] for p in points(6, *method)} == {p[name] for p in whole}
 
 
+def test_what_is_tuned_by_need_not_be_what_is_compared():
+    given = ["--datasets", "synthetic", "--tune-by", "average"]
+    request = request_of(*given)
+    assert (request.criterion, request.tune_by) == ("worst", "average")
+    assert "the groups' average validation risk" in request.tuning
+    assert request_of(*given[:2], "--criterion", "average").tune_by == "average"
+
+
 def test_the_next_value_is_far_from_those_before():
     assert far_first((1, 2, 3, 4, 5), 3) == [5, 1, 4, 2, 3]
     assert far_first((1, 2, 3), 1) == [3, 2, 1]
