@@ -4,9 +4,9 @@
 #
 #   ./launch/test.sh [options of pytest]
 #
-# All tests run under MPICH; at the same time the tests that depend on the MPI run under Open MPI: the
-# tests marked `launch`, which start a mpirun of their own, and the tests marked `mpi`, which run on 3
-# ranks. The output of Open MPI's tests is shown when MPICH's tests have ended.
+# All tests run under MPICH, and those that depend on the MPI also under Open MPI: the tests marked
+# `launch`, which start a mpirun of their own, and the tests marked `mpi`, which run on 3 ranks. What
+# launches runs beside the rest, and its output is shown when the rest has ended.
 # Options go to each pytest: ./launch/test.sh tests/methods/test_simplex.py -k floor
 #
 # The last line is the sum over all tests: N passed, N failed, N skipped
@@ -99,10 +99,18 @@ both_legs() {
     if [[ $mpi ]]; then leg "3 ranks of $2" on_ranks "$1"; fi
 }
 
-# under_open_mpi: runs the legs of Open MPI, in a shell of its own, beside the rest.
+# under_open_mpi: runs the legs of Open MPI, in a shell of its own.
 under_open_mpi() {
     set_up openmpi "${extras[@]}" || exit # set_up has said why
     both_legs openmpi "Open MPI" "${launch:+launch and not once and ($marks)}"
+}
+
+# launches: runs what starts a mpirun of its own, under Open MPI and then under MPICH, beside the rest.
+launches() {
+    local code=0
+    (under_open_mpi) || code=$?
+    if [[ $launch ]]; then leg "launches of MPICH" run_pytest "not mpi and launch and ($marks)"; fi
+    return "$code"
 }
 
 set_up mpich "${extras[@]}" tensorboard mlflow wandb
@@ -113,19 +121,19 @@ if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: to loo
     launch=$(any_test launch && echo yes || true)
 fi
 beside=""
-# Both MPIs at the same time: a test mostly waits for processes to start. Not so the slow tests, and
+# Two at a time: a test that launches mostly waits for processes to start. Not so the slow tests, and
 # the tests that make hosts of this machine.
 if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
     set -m # gives it a process group of its own, which the trap ends on Ctrl-C
-    under_open_mpi >"$scratch/openmpi.log" 2>&1 </dev/null &
+    launches >"$scratch/launches.log" 2>&1 </dev/null &
     beside=$!
     set +m
     trap 'kill -- "-$beside" 2>/dev/null || true; rm -rf -- "$scratch"' EXIT
 fi
-both_legs mpich MPICH "$marks"
+both_legs mpich MPICH "${beside:+not launch and }($marks)"
 if [[ $beside ]]; then
     wait "$beside" || note_failure "Open MPI (broken off)" 0 1 0
-    cat -- "$scratch/openmpi.log"
+    cat -- "$scratch/launches.log"
 elif [[ $mpi || $launch ]]; then
     (under_open_mpi) || note_failure "Open MPI (not installed)" 0 1 0
 fi
