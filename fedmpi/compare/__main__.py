@@ -8,8 +8,8 @@
 
 All runs are in this one launch. A launch can be stopped at any time: the same command goes on from
 there, and trains nothing twice. Each method tries as many configurations (--budget) on folds of the
-training rows; tuned.json has the choices. Results are in --output: comparison, ranks and choices as
-CSV, Markdown and LaTeX, ranks.svg, and files for fedmpi.report. More: docs/comparison.md.
+training rows; tuned.json has the choices. Results are in --output: overview, comparison, ranks and
+choices as CSV, Markdown and LaTeX, ranks.svg, and files for fedmpi.report. More: docs/comparison.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INSTEAD = {
 
 
 def main() -> int:
-    return launch(Program(read, plan, write, ("comparison.md", "ranks.md")))
+    return launch(Program(read, plan, write, ("overview.md", "ranks.md")))
 
 
 def read() -> Request:

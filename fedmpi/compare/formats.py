@@ -80,7 +80,8 @@ def tex(text: str) -> str:
     for special in "\\&%$#_{}":
         text = text.replace(special, "\\textbackslash " if special == "\\" else f"\\{special}")
     marks = {"±": "$\\pm$", "<=": "$\\le$", "<": "$<$", ">": "$>$", "^": "\\^{}", "~": "\\~{}"}
-    marks |= {"χ²": "$\\chi^2$"} | {sign: f"$\\{name}$" for sign, name in GREEK.items()}
+    marks |= {"χ²": "$\\chi^2$", "↓": "$\\downarrow$", "↑": "$\\uparrow$"}
+    marks |= {sign: f"$\\{name}$" for sign, name in GREEK.items()}
     for mark, replacement in marks.items():
         text = text.replace(mark, replacement)
     return text

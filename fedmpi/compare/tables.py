@@ -1,4 +1,4 @@
-"""The tables of a comparison: figures with tests and costs, ranks, and what was chosen."""
+"""The tables of a comparison: an overview, figures with tests and costs, ranks, what was chosen."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
 
 NOTHING = "-"
+MARKS = {"lower": " ↓", "higher": " ↑", "equal": " ="}
+"""Of the verdict against the control, behind a risk."""
+OF_OVERVIEW = ("dataset", "setting", "risk", "other_risk", "p_holm", "verdict")
 OF_A_RUN = ("dataset", "setting", "method", "clients", "seed", "rounds", "lr")
 
 
@@ -31,6 +34,7 @@ def write_results(request: Request, cells: Sequence[Cell]) -> None:
     """Write all files of a comparison, from what is finished by now."""
     folder = RunFolder(request.output)
     comparison = write_comparison(request, cells)
+    write_table(folder, overview_table(comparison), overview_notes(comparison))
     variants, blocks, ranks = comparison.ranked()
     write_table(folder, ranks_table(comparison, ranks, blocks), rank_notes(comparison, ranks))
     titles = [title_of(variant) for variant in variants]
@@ -206,6 +210,36 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
     failed = {(o.variant.text, o.block.title): o.failures for o in outcomes if o.failures}
     notes += [f"Failed: {name} on {where}: {why[0]}" for (name, where), why in failed.items()]
     return list(dict.fromkeys(notes))
+
+
+def overview_table(comparison: Comparison) -> Table:
+    """Table of the risk of each method in each block, marked by its verdict, and of the other."""
+    rows, data = [], []
+    for variant in comparison.variants:
+        row = [[title_of(variant)]]
+        for block in comparison.blocks:
+            outcome = comparison.outcomes.get((block, variant.text))
+            figures = figures_of(comparison, outcome) if outcome else {"risk": "", "failed": 0}
+            if figures["risk"] == "":
+                row.append(["failed" if figures["failed"] else NOTHING])
+                continue
+            mark = MARKS.get(figures["verdict"], "")
+            row.append([f"{figures['risk']:.3f}{mark}", f"{figures['other_risk']:.3f}"])
+            data.append({name: figures[name] for name in ("method", *OF_OVERVIEW)})
+        rows.append(row)
+    caption = f"{risk_of(comparison.criterion).capitalize()}, means over the seeds"
+    head = ["Method", *(block.title for block in comparison.blocks)]
+    return Table("overview", caption, head, rows, [0], data)
+
+
+def overview_notes(comparison: Comparison) -> list[str]:
+    control = next(v for v in comparison.variants if v.text == comparison.against)
+    other = "average" if comparison.criterion == "worst" else "worst"
+    return [
+        f"Below each: the {risk_of(other)}.",
+        f"By a paired test against {title_of(control)}, Holm-corrected over the methods of a "
+        "column: ↓ lower, ↑ higher, = within .01 of it; no mark: not decided.",
+    ]
 
 
 def ranks_table(comparison: Comparison, ranks: Ranks, blocks: list) -> Table:

@@ -126,6 +126,30 @@ def test_every_block_method_and_seed_is_there(whole):
     assert not list(folder.glob("*/tuning/*/*/model.pt"))
 
 
+def test_the_overview_has_risks_and_verdicts_of_the_table(whole):
+    folder, _ = whole
+    table, overview = rows_of(folder / "comparison.csv"), rows_of(folder / "overview.csv")
+    assert overview == sorted(
+        ({name: row[name] for name in overview[0]} for row in table),
+        key=lambda row: [r["method"] for r in overview].index(row["method"]),
+    )
+    lines = (folder / "overview.md").read_text().splitlines()
+    head, *body = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    assert head == ["Method", "synthetic ESG", "csv-people ESG", "csv-people PSG"]
+    signs = {"lower": " ↓", "higher": " ↑", "equal": " =", "not decided": "", "": ""}
+    titles = {"FedMinMax": "fedminmax", "FedAvg": "fedavg", "Centralized": "centralized"}
+    cells = {
+        (titles[row[0]], where): cell
+        for row in body[1:]
+        for where, cell in zip(head, row, strict=True)
+    }
+    for row in table:
+        data = "csv-people" if "csv" in row["dataset"] else row["dataset"]
+        told = f"{float(row['risk']):.3f}{signs[row['verdict']]}<br>{float(row['other_risk']):.3f}"
+        assert cells[row["method"], f"{data} {row['setting']}"] == told
+    assert {row["verdict"] for row in table} >= {"equal"}
+
+
 def test_the_ranks_are_those_of_the_table(whole):
     folder, _ = whole
     table, ranks = rows_of(folder / "comparison.csv"), rows_of(folder / "ranks.csv")
