@@ -9,7 +9,7 @@
 All runs are in this one launch. A launch can be stopped at any time: the same command goes on from
 there, and trains nothing twice. Each method tries as many configurations (--budget) on folds of the
 training rows; tuned.json has the choices. Results are in --output: overview, comparison, ranks and
-choices as CSV, Markdown and LaTeX, ranks.svg, and files for fedmpi.report. More: docs/comparison.md.
+choices as CSV, Markdown and LaTeX, ranks.svg, and files for fedmpi.report (docs/comparison.md).
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def add_grid_options(p: argparse.ArgumentParser, output: str, methods: str) -> N
     g.add_argument("--folds", type=int, default=3, metavar="N", help="(3)")
     text = "the risk that is compared: of the worst group, or the average (worst)"
     g.add_argument("--criterion", default="worst", help=text)
-    g.add_argument("--tune-by", metavar="CRITERION", help="the risk to be lowest (--criterion)")
+    text = "the validation risk to be lowest: average or worst; by the worst group's, plain "
+    text += "methods choose to hardly train (%(default)s)"
+    g.add_argument("--tune-by", default="average", metavar="CRITERION", help=text)
     text = "choose for each seed by itself, not by the first for all"
     g.add_argument("--tune-every-seed", action="store_true", help=text)
 
@@ -55,7 +57,6 @@ def take_grid_options(a: argparse.Namespace, *others: str) -> argparse.Namespace
         vars(a).setdefault(name, None)
     a.method = a.setting = a.seed = a.fold = a.tuned = a.output = None
     a.resume, a.force, a.on_client_failure = False, False, "end"
-    grid.tune_by = grid.criterion if grid.tune_by is None else grid.tune_by
     for flag, given in {"--criterion": grid.criterion, "--tune-by": grid.tune_by}.items():
         if given not in CRITERIA:
             raise UserError(f"{flag} {given}: must be {' or '.join(CRITERIA)}.")

@@ -51,6 +51,8 @@ TYPICAL = 2.0
 MARGIN = 0.01
 """Difference of two risks or accuracies below which they count as equal."""
 ALPHA = 0.05
+ROUNDING = 1e-9
+"""A difference of means up to this is none: two layouts of one run differ by as much."""
 EQUAL, LOWER, HIGHER, OPEN = "equal", "lower", "higher", "not decided"
 
 
@@ -63,11 +65,14 @@ class Bound:
 
     def p_below(self, limit: float) -> float:
         """P-value of "the figure is below the limit", for values that are not too low."""
-        return self.spread.p_value(limit - self.value)
+        return self._p_value(limit - self.value)
 
     def p_above(self, limit: float) -> float:
         """P-value of "the figure is above the limit", for values that are not too high."""
-        return self.spread.p_value(self.value - limit)
+        return self._p_value(self.value - limit)
+
+    def _p_value(self, excess: float) -> float:
+        return self.spread.p_value(0.0 if abs(excess) <= ROUNDING else excess)
 
 
 @dataclass(frozen=True)

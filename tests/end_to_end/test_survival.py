@@ -194,7 +194,8 @@ def test_a_signal_stops_a_grid_and_the_same_command_goes_on(grid, train, tmp_pat
     data = [f"csv:{people(tmp_path / 'people.csv')}", "--target", "y", "--group", "g"]
     data += ["--data-dir", str(tmp_path / "data")]
     common = ["--model", "logistic", "--clients", "4", "--rounds", "400", "--dtype", "float64"]
-    arguments = [*data, *common, *grid.split(), "--settings", "ESG", "--output", str(tmp_path)]
+    arguments = [*data, *common, *grid.split(), "--settings", "ESG", "--solver", "paper"]
+    arguments += ["--output", str(tmp_path)]
 
     def reproduce(*more: str) -> Job:
         return Job([*arguments, *more], tmp_path / "grid.log", program="fedmpi.reproduce")
@@ -204,7 +205,7 @@ def test_a_signal_stops_a_grid_and_the_same_command_goes_on(grid, train, tmp_pat
         names = ("checkpoint.pt", "result.json")
         return {path.parent for name in names for path in runs.glob(f"*/{name}")}
 
-    runs = tmp_path / "csv-people/runs"
+    runs = tmp_path / "paper-steps/csv-people/runs"
     job = reproduce("--checkpoint-every", "1", "--force")
     while len(begun()) < grid.count("--at-once") + 1:
         assert job.process.poll() is None, job.text

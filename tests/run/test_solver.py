@@ -23,10 +23,10 @@ def test_fast_is_what_a_run_without_it_is():
 
 
 @pytest.mark.parametrize("command", ["fedmpi.tune", "fedmpi.reproduce.__main__"])
-def test_the_paper_s_tables_are_made_with_the_paper_s_steps(command):
+def test_it_is_what_a_grid_of_runs_has_without_it(command):
     instead = importlib.import_module(command).INSTEAD
     parser = parser_of(f"python -m {command}", "", instead)
-    assert parser.parse_args(["adult"]).solver == "paper"
+    assert parser.parse_args(["adult"]).solver == "fast"
 
 
 def test_it_takes_at_most_a_tenth_of_the_paper_s_rounds():

@@ -1,5 +1,7 @@
 """Intervals and paired tests over seeds and rows: known answers, level, power, verdicts."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from resampled import SampleRows
@@ -113,6 +115,17 @@ def test_methods_that_differ_are_told_apart():
         a, b = simulated(rows, rng, [0.3] * 6, CLEAR, 0.05, 0.5)
         found += decide({0: difference(a, b)})[0] == "lower"
     assert found >= 20
+
+
+def test_rounding_is_no_difference():
+    """On another layout a run's numbers differ in the last digits: no test may see that."""
+    rows, rng = SampleRows([60] * 6, 100), np.random.default_rng(6)
+    one, _ = simulated(rows, rng, CLEAR, CLEAR, 0.1, 0.5)
+    for error in (0.0, 1e-15, -1e-12):
+        other = {s: dataclasses.replace(r, losses=r.losses * (1 + error)) for s, r in one.items()}
+        found = difference(one, other)
+        assert (found.p_lower, found.p_higher, found.p_different) == (0.5, 0.5, 1.0)
+        assert found.p_equal() < 1e-9
 
 
 def test_methods_that_are_nearly_the_same_are_equal():
