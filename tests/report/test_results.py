@@ -13,6 +13,7 @@ from fedmpi.reproduce.gridfile import find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
 GRIDS = sorted(str(path.parent.relative_to(RESULTS)) for path in RESULTS.rglob("risks.csv"))
+"""Reproductions; a comparison has no tables of one dataset."""
 
 
 def data_of(page: Path) -> dict:
@@ -51,15 +52,18 @@ def test_the_numbers_on_the_page_are_those_of_the_tables(name, tmp_path):
     assert count > 100
     told = json.loads((RESULTS / name / "claims.json").read_text())["claims"]
     assert [c["verdict"] for c in section["claims"]] == [c["verdict"] for c in told]
-    assert sum("curves over the rounds" in note for note in section["notes"]) == 1
+    without_curves = sum("curves over the rounds" in note for note in section["notes"])
+    assert without_curves == name.startswith("paper-steps/")
     assert not any(run["notes"] for run in section["runs"] if not name.endswith("acs-employment"))
 
 
 def test_all_of_them_on_one_page_stay_apart():
     data = collect(find_runs([RESULTS]), [RESULTS])
-    assert len(data["sections"]) == len(GRIDS)
-    assert len({section["title"] for section in data["sections"]}) == len(GRIDS)
-    assert all(section["claims"] for section in data["sections"]) and not data["claims"]
+    assert len(data["sections"]) == len(list(RESULTS.rglob("grid.json")))
+    titles = [section["title"] for section in data["sections"]]
+    assert len(set(titles)) == len(titles)
+    assert {"Adult (comparison)", "Adult (paper-steps)"} < set(titles)
+    assert sum(bool(s["claims"]) for s in data["sections"]) == len(GRIDS) and not data["claims"]
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -70,4 +74,4 @@ def test_figures_for_papers(name, tmp_path):
 
 
 def test_the_files_are_small():
-    assert all((RESULTS / name / "grid.json").stat().st_size < 200_000 for name in GRIDS)
+    assert all((RESULTS / name / "grid.json").stat().st_size < 1_000_000 for name in GRIDS)
