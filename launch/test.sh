@@ -38,7 +38,7 @@ touch "$scratch/legs" "$scratch/failed" "$sums" # files of a line for each leg: 
 run_pytest() {
     local only=$1
     shift
-    PATH=$venv/bin:$PATH "$venv/bin/python" -m pytest -m "$only" "$@" \
+    PATH=$venv/bin:$PATH "$venv/bin/python" -m pytest -m "$only" --durations=15 --durations-min=5 "$@" \
         ${options[@]+"${options[@]}"} </dev/null
 }
 
