@@ -107,12 +107,21 @@ class Server(Generic[R]):
         self.with_models = [plan for plan in self.with_models if not plan.finished]
 
     def conclude(self) -> int:
-        """Write all files and the last lines; return the number of runs that failed."""
+        """Write all files and the last lines; return the number of runs that failed.
+
+        Tables stay that were made of more than is here now.
+        """
         from fedmpi.reproduce.gridfile import runs_of, write_grid
         from fedmpi.run.display import say
 
-        output = self.request.output
-        self.program.write(self.request, self.cells)
+        output, kept = self.request.output, self.kept_without_folder()
+        if kept and self.request.tables_only and (output / self.program.shown[0]).is_file():
+            say(
+                f"the tables in {output} stay as they are: tests and intervals take the folders of "
+                f"the runs, and {kept} runs are in grid.json alone"
+            )
+        else:
+            self.program.write(self.request, self.cells)
         for dataset in self.request.bases:
             folder = self.request.folder(dataset)
             write_grid(folder, runs_of(folder))
@@ -124,7 +133,16 @@ class Server(Generic[R]):
             say(f"NOT TUNED {cell.title}: {cell.failure or 'its folds are not run'}")
         for plan in failed:
             say(f"FAILED {plan.title}: {plan.failure}")
-        finished = sum(plan.finished for plan in self.runs)
+        finished = sum(plan.finished for plan in self.runs) + kept
         total = sum(len(cell.seeds) for cell in self.cells)
         say(f"{finished} of {total} runs finished, {len(failed)} failed; in {output}")
         return len(failed) + sum(cell.failure is not None for cell in untuned)
+
+    def kept_without_folder(self) -> int:
+        """Number of runs that a grid.json has, and whose folders are not here."""
+        from fedmpi.reproduce.gridfile import KeptRecord, runs_of
+
+        folders = map(self.request.folder, self.request.bases)
+        found = [record for folder in folders for record in runs_of(folder)]
+        kept = {record.folder for record in found if isinstance(record, KeptRecord)}
+        return sum(not plan.finished and plan.folder in kept for plan in self.runs)

@@ -256,13 +256,28 @@ def test_what_is_noted_needs_no_folders(whole, options, tmp_path):
     """A clone of the results has tuned.json and grid.json: the tables, and no training of folds."""
     folder, _ = whole
     copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs", "tuning", "comparison.*"))
+    left = shutil.ignore_patterns("runs", "tuning", "comparison.*", "overview.*")
+    shutil.copytree(folder, copy, ignore=left)
     with counted() as rounds:
         assert run(*options, "--output", copy, "--tables-only") == 0
     assert rounds == [0]
     assert_same(folder, copy, but=TESTS)  # for which the test rows' replicates are needed
     text = (copy / "tuned.json").read_text()
     assert str(options[2]).removeprefix("csv:") not in text and '"csv:people.csv"' in text
+
+
+def test_tables_with_tests_are_not_replaced_by_tables_without(whole, options, tmp_path, capsys):
+    """As in a clone of the results, which has the tables and no folders of runs."""
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs", "tuning"))
+    capsys.readouterr()
+    assert run(*options, "--output", copy, "--tables-only") == 0
+    told = capsys.readouterr().out
+    assert f"{RUNS} runs are in grid.json alone" in told
+    assert f"{RUNS} of {RUNS} runs finished, 0 failed" in told
+    for path in folder.glob("*.*"):
+        assert (copy / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_a_comparison_that_is_stopped_goes_on(whole, options, tmp_path):
