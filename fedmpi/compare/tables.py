@@ -265,7 +265,7 @@ def rank_notes(comparison: Comparison, ranks: Ranks) -> list[str]:
     blocks, count = ranks.ranks.shape
     notes = []
     if math.isnan(ranks.p):
-        notes.append("Friedman's test takes two blocks and two methods, or more.")
+        notes.append("Friedman's test needs two blocks and two methods, or more.")
     else:
         notes.append(
             f"Friedman's test over {blocks} blocks and {count} methods: χ² = "
