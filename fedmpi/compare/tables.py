@@ -219,7 +219,10 @@ def overview_table(comparison: Comparison) -> Table:
         row = [[title_of(variant)]]
         for block in comparison.blocks:
             outcome = comparison.outcomes.get((block, variant.text))
-            figures = figures_of(comparison, outcome) if outcome else {"risk": "", "failed": 0}
+            if not outcome:
+                row.append([NOTHING])
+                continue
+            figures = figures_of(comparison, outcome)
             if figures["risk"] == "":
                 row.append(["failed" if figures["failed"] else NOTHING])
                 continue
