@@ -115,7 +115,8 @@ class Server(Generic[R]):
         from fedmpi.run.display import say
 
         output, kept = self.request.output, self.kept_without_folder()
-        if kept and self.request.tables_only and (output / self.program.shown[0]).is_file():
+        there = all((output / name).is_file() for name in self.program.shown)
+        if kept and there and self.request.tables_only:
             say(
                 f"the tables in {output} stay as they are: tests and intervals take the folders of "
                 f"the runs, and {kept} runs are in grid.json alone"

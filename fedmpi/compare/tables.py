@@ -18,13 +18,13 @@ from fedmpi.reproduce.statistics import Mean, label, method_title, shared_notes
 from fedmpi.run.display import warn
 from fedmpi.run.folder import RunFolder
 from fedmpi.run.record import Record
-from fedmpi.scoring.comparison import MARGIN
+from fedmpi.scoring.comparison import EQUAL, HIGHER, LOWER, MARGIN
 
 if TYPE_CHECKING:
     from fedmpi.federation.grid import Plan
 
 NOTHING = "-"
-MARKS = {"lower": " ↓", "higher": " ↑", "equal": " ="}
+MARKS = {LOWER: " ↓", HIGHER: " ↑", EQUAL: " ="}
 """Of the verdict against the control, behind a risk."""
 OF_OVERVIEW = ("dataset", "setting", "risk", "other_risk", "p_holm", "verdict")
 OF_A_RUN = ("dataset", "setting", "method", "clients", "seed", "rounds", "lr")
