@@ -102,8 +102,8 @@ def _grid(record: Record) -> str:
 def _tell_apart(sections: list[dict], grids: list[str]) -> None:
     """Add to titles that are the same what tells them apart, and nothing more.
 
-    That is the folder of the file, the columns of the groups, the folder of the grid, the one that
-    this is in, a number.
+    That is the folder of the file, the columns of the groups, the folder that the grid's is in, the
+    grid's own, a number. Grids in results/ are the ones that the documentation calls solved.
     """
     names = [s["dataset"] for s in sections]
     files = [Path(name[4:]) if name.startswith("csv:") else None for name in names]
@@ -112,9 +112,10 @@ def _tell_apart(sections: list[dict], grids: list[str]) -> None:
     columns = [dict(s["data"]).get("groups by", "") for s in sections]
     of_grids = [Path(grid).name if grid else "" for grid in grids]
     above = [Path(grid).parent.name if grid else "" for grid in grids]
+    above = ["solved" if name == "results" else name for name in above]
     numbers = [str(i + 1) for i in range(len(sections))]
     added: list[list[str]] = [[] for _ in sections]
-    for kind in (near, far, columns, of_grids, above, numbers):
+    for kind in (near, far, columns, above, of_grids, numbers):
         same: dict[tuple, list[int]] = defaultdict(list)
         for i, section in enumerate(sections):
             same[(section["title"], *added[i])].append(i)

@@ -170,7 +170,7 @@ def test_claims_go_to_the_runs_beside_them(runs, nasty):
 
 def test_grids_of_one_dataset_stay_apart(runs, tmp_path):
     """A quick look in the next folder has the same methods and seeds, and is not one of them."""
-    other = shutil.copytree(runs, tmp_path / "more/grid")
+    other = shutil.copytree(runs, runs.parent / "grid")
     for folder, quick in ((runs, False), (other, True)):
         (folder / "claims.json").write_text(json.dumps({"claims": [], "quick": quick}))
     data = collect(find_records([tmp_path]), [tmp_path])
