@@ -1,11 +1,10 @@
 """The paper's claims, each decided by figures: pass, fail, or not decided here.
 
-By tests, where the runs have replicates of their test rows: paired over seeds and rows, at 5%,
-Holm-corrected over the checks of a claim (scoring/comparison.py). Whatever the check, the
-difference is found "equal" (less than .01), "lower", "higher" or "not decided"; what is equal or
-the other way round than claimed fails, and what is not decided decides nothing. "Not above" passes
-as well if the difference is found to be less than .01. Weights have no rows: of them the seeds
-alone are tested.
+By tests, where the runs have replicates of their test rows: paired over seeds and rows, at 5%
+(scoring/comparison.py). Each check has two, one that finds it as claimed and one that finds it
+otherwise; both kinds are Holm-corrected over the checks of a claim, so that a check of it passes
+wrongly, or fails wrongly, with a probability of 5% each. "Equal" is less than .01 apart. A check of
+which neither is found decides nothing. Weights have no rows: of them the seeds alone are tested.
 
 By the rule, which is shown beside, and decides where there is no test (claim 6, of distances; runs
 without replicates; the paper's own tables): two figures are equal if they differ by at most
@@ -25,7 +24,7 @@ from fedmpi.errors import UserError
 from fedmpi.reproduce.paper import CLIENTS
 from fedmpi.reproduce.statistics import HETEROGENEITY, Figures, Mean, Run
 from fedmpi.scoring import comparison
-from fedmpi.scoring.comparison import ALPHA, EQUAL, HIGHER, LOWER, Difference, over_seeds
+from fedmpi.scoring.comparison import ALPHA, Difference, over_seeds
 from fedmpi.significance import holm
 
 LEAST = 0.01
@@ -98,12 +97,15 @@ class Claim:
     @property
     def tested(self) -> dict[int, bool | None]:
         """What the tests find of the checks that have one, by the number of the check."""
-        found = comparison.decide({i: difference for i, (_, difference) in self.tests.items()})
-        not_above_p = holm([difference.p_not_above() for _, difference in self.tests.values()])
-        return {
-            i: True if holds is not_above and p <= ALPHA else AS_CLAIMED[holds][found[i]]
-            for (i, (holds, _)), p in zip(self.tests.items(), not_above_p, strict=True)
-        }
+        tests = [(TESTS[holds], difference) for holds, difference in self.tests.values()]
+        passed, failed = (
+            [p <= ALPHA for p in holm([getattr(kinds, kind)(d) for kinds, d in tests])]
+            for kind in ("passes", "fails")
+        )
+        found: dict[int, bool | None] = {}
+        for i, (kinds, _), yes, no in zip(self.tests, tests, passed, failed, strict=True):
+            found[i] = kinds.within if yes and no else yes or (False if no else None)
+        return found
 
     def as_dict(self) -> dict:
         tested = self.tested
@@ -112,7 +114,7 @@ class Claim:
             verdict = WORDS[tested.get(i) if tested else holds]
             checks.append({"verdict": verdict, "rule": WORDS[holds], "figures": text})
             if i in self.tests:
-                checks[i]["test"] = told(self.tests[i][1])
+                checks[i]["test"] = told(*self.tests[i])
         claim = {"number": self.number, "claim": self.text, "verdict": self.verdict}
         return claim | {"rule": self.rule, "checks": checks}
 
@@ -149,13 +151,16 @@ def _of_weights(figures: Figures, a: Run, b: Run, name: str) -> Difference | Non
     return over_seeds(np.array(known)) if len(known) > 1 else None
 
 
-def told(difference: Difference) -> str:
-    """Text of a difference: its interval, and its p-values of no difference and of equality."""
+def told(holds: Holds, difference: Difference) -> str:
+    """Text of a difference: its interval, and the p-values of what is claimed and the opposite."""
     low, high = difference.interval()
     seeds = f"{difference.seeds} seeds" if difference.seeds > 1 else "one seed, so of these models"
-    p = difference.p_different, difference.p_equal()
     ends = f"{difference.value:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{ends}, p {p[0]:.2g}, of equality {p[1]:.2g}; {seeds}"
+    kinds = TESTS[holds]
+    return (
+        f"{ends}, p {kinds.passes(difference):.2g} for it, {kinds.fails(difference):.2g} against; "
+        f"{seeds}"
+    )
 
 
 def show(cell: Mean) -> str:
@@ -179,13 +184,22 @@ def below(difference: float, limit: float) -> bool:
     return difference < -limit
 
 
-AS_CLAIMED: dict[Holds, dict[str, bool | None]] = {
-    equal: {EQUAL: True, LOWER: False, HIGHER: False, comparison.OPEN: None},
-    above: {EQUAL: False, LOWER: False, HIGHER: True, comparison.OPEN: None},
-    below: {EQUAL: False, LOWER: True, HIGHER: False, comparison.OPEN: None},
-    not_above: {EQUAL: True, LOWER: True, HIGHER: False, comparison.OPEN: None},
+@dataclass(frozen=True)
+class Tests:
+    """P-values of what a check claims, and of the opposite."""
+
+    passes: Callable[[Difference], float]
+    fails: Callable[[Difference], float]
+    within: bool
+    """What a check is if both are found: a difference that is there, and within the margin."""
+
+
+TESTS: dict[Holds, Tests] = {
+    equal: Tests(Difference.p_equal, lambda d: d.p_different, True),
+    not_above: Tests(Difference.p_not_above, lambda d: d.p_higher, True),
+    above: Tests(lambda d: d.p_higher, Difference.p_not_above, False),
+    below: Tests(lambda d: d.p_lower, Difference.p_not_below, False),
 }
-"""What a verdict on a difference means for a check."""
 
 
 def decide(figures: Figures) -> list[Claim]:

@@ -4,8 +4,20 @@ import numpy as np
 import pytest
 from resampled import SampleRows
 
-from fedmpi.reproduce.claims import FAIL, OPEN, PASS, decide
+from fedmpi.reproduce.claims import (
+    FAIL,
+    OPEN,
+    PASS,
+    Claim,
+    Holds,
+    above,
+    below,
+    decide,
+    equal,
+    not_above,
+)
 from fedmpi.reproduce.statistics import Figures, Mean, Run
+from fedmpi.scoring.comparison import over_seeds
 
 GROUPS = ("a", "b", "c")
 SETTINGS = ("ESG", "PSG", "SSG")
@@ -185,7 +197,11 @@ def test_seeds_that_differ_widely_decide_nothing(runs):
     assert found[0] == found[1] == found[3] == found[6] == OPEN
     claim = decide(runs)[1].as_dict()["checks"]
     assert [check["verdict"] for check in claim] == [PASS, OPEN, PASS]
-    assert "3 seeds" in claim[1]["test"] and "p 0." in claim[1]["test"]
+    assert (
+        "3 seeds" in claim[1]["test"]
+        and "p 0." in claim[1]["test"]
+        and "against" in claim[1]["test"]
+    )
 
 
 def test_other_test_rows_are_not_tested(runs):
@@ -197,3 +213,39 @@ def test_other_test_rows_are_not_tested(runs):
     claim = decide(runs)[1].as_dict()
     assert claim["verdict"] == OPEN and "test" not in claim["checks"][1]
     assert claim["rule"] == claim["checks"][1]["rule"] == PASS
+
+
+def verdict_of(*checks: tuple[Holds, float, float]) -> str:
+    """Verdict on a claim of checks, each with a mean difference and its standard error."""
+    claim = Claim(1, "a claim")
+    for i, (holds, mean, error) in enumerate(checks):
+        claim.check(True, "")
+        claim.tests[i] = holds, over_seeds(mean + error * np.array([-1, 0, 1]) * np.sqrt(3))
+    return claim.verdict
+
+
+def test_checks_are_corrected_for_those_of_the_claim_alone():
+    """Of t with two degrees of freedom, 2.92 is passed by one in twenty, 4.85 by one in fifty."""
+    likely, clear = (0.01 - 7e-3, 2e-3), (0.5, 1e-3)
+    assert verdict_of((equal, *likely)) == PASS
+    assert verdict_of((above, *clear), (equal, *likely), (above, *clear)) == PASS
+    assert verdict_of((equal, *likely), (equal, *likely)) == OPEN
+    assert verdict_of((equal, 0.01 - 5e-3, 2e-3)) == OPEN
+
+
+@pytest.mark.parametrize(
+    ("holds", "mean", "expected"),
+    [
+        *((equal, mean, PASS) for mean in (0, 0.004, -0.004)),
+        *((equal, mean, FAIL) for mean in (0.05, -0.05)),
+        *((above, mean, FAIL) for mean in (0, 0.004, -0.05)),
+        *((below, mean, FAIL) for mean in (0, -0.004, 0.05)),
+        *((not_above, mean, PASS) for mean in (0, 0.004, -0.05)),
+        (above, 0.05, PASS),
+        (below, -0.05, PASS),
+        (not_above, 0.05, FAIL),
+    ],
+)
+def test_a_difference_that_counts_as_none_is_neither_above_nor_below(holds, mean, expected):
+    assert verdict_of((holds, mean, 1e-4)) == expected
+    assert verdict_of((holds, mean, 1.0)) == OPEN
