@@ -9,12 +9,13 @@ The folders of the runs are too large to be kept in git; this file is not. It ho
     means        only where the runs themselves do not know their numbers, or have an interval
 
 `config` of a run has what it does not share, of the entries that tables and report use. `result` is
-result.json without confusion counts, and all numbers in it keep their digits. `history` is
-history.csv, thinned (`rows` says how many rows there were) and to five digits; `partition` is a
-number in `partitions`; `h` is the learned function of the synthetic data. What is not known is left
-out. `means` has, for each combination of clients, setting, method and parameter, {kind: {column:
-[mean, std, runs]}}, for results of which the tables are all that was kept; and [mean, std, runs,
-[low, high]], with the 95% interval over seeds and test rows.
+result.json without confusion counts; its numbers keep their digits, but for the ends of intervals
+and standard errors, which have five. `history` is history.csv, thinned (`rows` says how many rows
+there were) and to five digits; `partition` is a number in `partitions`; `h` is the learned function
+of the synthetic data. What is not known is left out. `means` has, for each combination of clients,
+setting, method and parameter, {kind: {column: [mean, std, runs]}}, for results of which the tables
+are all that was kept; and [mean, std, runs, [low, high]], with the 95% interval over seeds and test
+rows.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from fedmpi.run.record import Record, find_records, read_record
 NAME = "grid.json"
 TUNING = "tuning"
 FORMAT = 1
-NUMBERS = 60_000
-"""The curves of a file have about this many numbers: 0.4 MB."""
+NUMBERS = 40_000
+"""The curves of a file have about this many numbers: 0.3 MB."""
 POINTS = (20, 400)
 """A curve has at least and at most this many points."""
 CLIENTS = 1000
@@ -201,16 +202,20 @@ def _result(result: dict) -> dict:
         name: {key: value for key, value in values.items() if key != "confusion"}
         for name, values in result["groups"].items()
     }
-    return _finite(result | {"groups": groups, "dataset": without_folder(result["dataset"])})
+    return _kept(result | {"groups": groups, "dataset": without_folder(result["dataset"])})
 
 
-def _finite(tree: Any) -> Any:
-    """Return `tree` with None for numbers that JSON does not have."""
+def _kept(tree: Any, name: str = "") -> Any:
+    """Return `tree` with None for numbers that JSON does not have, and short ones where it may."""
     if isinstance(tree, dict):
-        return {key: _finite(value) for key, value in tree.items()}
+        return {key: _kept(value, key) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_finite(value) for value in tree]
-    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
+        return [_kept(value, name) for value in tree]
+    if not isinstance(tree, float):
+        return tree
+    if name.endswith(("_interval", "_error")):
+        return short(tree)
+    return tree if math.isfinite(tree) else None
 
 
 def _curves(record: Record) -> list[str]:

@@ -37,6 +37,8 @@ def test_what_is_kept_is_what_the_runs_know(grid):
         assert ours.rows == len(theirs.history["round"]) == 6
         for name, column in ours.history.items():
             assert column == pytest.approx(theirs.history[name], rel=1e-4)
+        ends, whole = (r.result["groups"]["A=0"]["risk_interval"] for r in (ours, theirs))
+        assert ends == pytest.approx(whole, rel=1e-4) and len(str(ends)) < len(str(whole))
         assert np.array_equal(ours.partition["counts"], theirs.partition["counts"])
         assert ours.clients == 3 and len(ours.h) == 240
         science = {"method", "setting", "seed", "clients", "rounds", "lr", "lr_mu", "model", "loss"}
