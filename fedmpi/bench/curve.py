@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmpi.federation.batches import batch_shares
-from fedmpi.reproduce.statistics import taking_part
+from fedmpi.reproduce.statistics import passes_per_round
 from fedmpi.run.record import Record
 
 
@@ -77,16 +77,9 @@ def curve_of(record: Record) -> Curve:
         rounds=rounds,
         seconds=history["seconds"],
         worst=np.max(risks, axis=0),
-        passes_per_round=passes_per_round(record),
+        passes_per_round=passes_per_round(record.config, record.result),
         bytes_per_round=record.result["bytes_per_round"],
     )
-
-
-def passes_per_round(record: Record) -> float:
-    """Passes over all training rows in a round: a batch and a cohort are parts of one."""
-    sizes, shares = _rows(record)
-    epochs = record.config.get("local_epochs") or float(shares.sum() / sizes.sum())
-    return epochs * taking_part(record.config)
 
 
 def _rows(record: Record) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +93,10 @@ def cost_of(record: Record) -> Cost:
     """What a whole run has cost; one that was ended early, up to there."""
     result = record.result
     rounds = round(result["seconds"] / result["seconds_per_round"])
-    passes, handed = rounds * passes_per_round(record), rounds * result["bytes_per_round"]
+    passes, handed = (
+        rounds * passes_per_round(record.config, result),
+        rounds * result["bytes_per_round"],
+    )
     return Cost(rounds, passes, handed, result["seconds"])
 
 

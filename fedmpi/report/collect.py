@@ -46,11 +46,11 @@ from fedmpi.reproduce.statistics import (
     number,
     option_facts,
     option_labels,
+    passes_per_round,
     priors_of,
     run_of,
     setting_order,
     shared_notes,
-    taking_part,
 )
 from fedmpi.run.record import Record
 
@@ -346,7 +346,7 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
         "history": history,
         "partition": partition,
         "h": h,
-        "epochs": (number(config.get("local_epochs")) or 1) * taking_part(config),
+        "epochs": passes_per_round(config, result),
         "fairness": _fairness(_with_metrics(result)),
         "personal": _fairness(result.get("personal")),
         "notes": notes + [str(note) for note in config.get("notes") or []],

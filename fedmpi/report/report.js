@@ -919,7 +919,7 @@
     const hidden = new Set();
     const fig = figure(parent, {
       kind: "trend", title: "The worst group as training goes on",
-      caption: "Training risk of whichever group is the worst, mean over the seeds. A round of a method with local epochs is as many passes over the rows; the others make one, and a cohort its share of it.",
+      caption: "Training risk of whichever group is the worst, mean over the seeds. A round of a method with local epochs is as many passes over the rows; the others make one, a batch or a cohort its share of one.",
     });
     fig.card.insertBefore(legend(fig.card, found.map((m) => ({ label: section.methods[m].label, sample: lineSample(m) })), hidden, fig.redraw, "methods"), fig.panels);
     for (const setting of section.settings) {

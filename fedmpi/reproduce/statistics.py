@@ -274,6 +274,13 @@ def taking_part(config: Mapping[str, Any]) -> float:
     return cohort / clients if cohort and clients else number(config.get("participation")) or 1
 
 
+def passes_per_round(config: Mapping[str, Any], result: Mapping[str, Any]) -> float:
+    """Passes over all training rows in a round: a batch and a cohort are parts of one."""
+    rows = sum(number(group.get("n_train")) or 0 for group in result["groups"].values())
+    batch = (number(config.get("batch_rows")) or 0) / rows if rows else 0
+    return (number(config.get("local_epochs")) or min(batch, 1) or 1) * taking_part(config)
+
+
 def over(numbers: Iterable[float | None]) -> Mean | None:
     """Mean and deviation of the numbers that are known; None if none is."""
     known = np.array([x for x in numbers if number(x) is not None], dtype=float)

@@ -69,6 +69,12 @@ def test_the_trend_is_the_worst_group_over_the_passes(runs):
     assert [value is None for value in short] == [p > 3 for p in passes]
 
 
+def test_a_round_of_a_batch_is_a_part_of_a_pass(run, edit):
+    edit(run / "config.json", batch_rows=20)
+    section = section_of(run)
+    assert section["runs"][0]["epochs"] == 20 / 80 and section["passes"][-1] == 0.75
+
+
 def test_without_a_history_there_is_no_trend(run):
     (run / "history.csv").unlink()
     assert section_of(run)["cells"][0]["trend"] is None
