@@ -8,6 +8,8 @@ from fedmpi.errors import UserError
 from fedmpi.tune import CRITERIA
 
 BUDGET = 8
+AIM = "aim"
+"""Value of --tune-by: each method by the risk that it is there to lower."""
 LEAST = {"budget": 1, "folds": 2, "at_once": 1}
 GRID = (
     *("methods", "settings", "seeds", "local_rounds", "output", "force", "tables_only", "at_once"),
@@ -38,9 +40,9 @@ def add_grid_options(p: argparse.ArgumentParser, output: str, methods: str) -> N
     g.add_argument("--folds", type=int, default=3, metavar="N", help="(3)")
     text = "the risk that is compared: of the worst group, or the average (worst)"
     g.add_argument("--criterion", default="worst", help=text)
-    text = "the validation risk to be lowest: average or worst; by the worst group's, plain "
-    text += "methods choose to hardly train (%(default)s)"
-    g.add_argument("--tune-by", default="average", metavar="CRITERION", help=text)
+    text = "the validation risk to be lowest: worst, average, or aim, the one that the method is "
+    text += "there to lower (%(default)s)"
+    g.add_argument("--tune-by", default=AIM, metavar="CRITERION", help=text)
     text = "choose for each seed by itself, not by the first for all"
     g.add_argument("--tune-every-seed", action="store_true", help=text)
 
@@ -57,9 +59,10 @@ def take_grid_options(a: argparse.Namespace, *others: str) -> argparse.Namespace
         vars(a).setdefault(name, None)
     a.method = a.setting = a.seed = a.fold = a.tuned = a.output = None
     a.resume, a.force, a.on_client_failure = False, False, "end"
-    for flag, given in {"--criterion": grid.criterion, "--tune-by": grid.tune_by}.items():
-        if given not in CRITERIA:
-            raise UserError(f"{flag} {given}: must be {' or '.join(CRITERIA)}.")
+    if grid.criterion not in CRITERIA:
+        raise UserError(f"--criterion {grid.criterion}: must be {' or '.join(CRITERIA)}.")
+    if grid.tune_by not in (AIM, *CRITERIA):
+        raise UserError(f"--tune-by {grid.tune_by}: must be {AIM}, {' or '.join(CRITERIA)}.")
     for name, least in LEAST.items():
         if getattr(grid, name) < least:
             flag = "--" + name.replace("_", "-")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmpi import data as datasets
+from fedmpi.compare.options import AIM
 from fedmpi.compare.variants import Variant, check_options, groups_of, run_name, run_options
 from fedmpi.data.options import DataOptions
 from fedmpi.data.partition import SETTINGS
@@ -106,6 +107,10 @@ class Request:
     tables_only: bool
     at_once: int
 
+    def criterion_of(self, cell: Cell) -> str:
+        """The validation risk that a cell's options are chosen by."""
+        return cell.variant.method.aim if self.tune_by == AIM else self.tune_by
+
     def folder(self, dataset: str) -> Path:
         """Folder of a dataset's runs, and of the grid file that keeps them."""
         return self.output / short_name(dataset)
@@ -118,7 +123,11 @@ class Request:
         """How the options were chosen, in words."""
         if self.budget == 1:
             return "every method has its defaults"
-        whose = "the worst group's" if self.tune_by == "worst" else "the groups' average"
+        whose = {
+            AIM: "the worst group's (methods with an adversary) or the groups' average (others)",
+            "worst": "the worst group's",
+            "average": "the groups' average",
+        }[self.tune_by]
         seeds = "each seed" if self.every_seed else f"seed {self.seeds[0]}"
         return (
             f"every method tries up to {self.budget} configurations, its defaults among them, on "

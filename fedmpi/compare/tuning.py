@@ -96,7 +96,7 @@ def plan_tuning(request: Request, cell: Cell, noted: dict[tuple, dict]) -> list[
         )
     output, title = request.folder(cell.block.dataset) / TUNING / name, f"{cell.title}: "
     cell.candidates = [plan_folds(a, point, request.folds, output, title) for point in points]
-    known = known_rows(request, noted.get(cell.key))
+    known = known_rows(request, cell, noted)
     plans = [plan for c in cell.candidates if digest(c) not in known for plan in c.plans]
     for plan in plans:
         look_up(plan, request.force)
@@ -119,8 +119,10 @@ def choose(request: Request, cells: list[Cell]) -> None:
         if len(cell.candidates) == 1:
             cell.chosen = cell.candidates[0].options
             continue
-        known = known_rows(request, noted.get(cell.key))
-        rows = [known.get(digest(c)) or tried(c, request.tune_by) for c in cell.candidates]
+        known = known_rows(request, cell, noted)
+        rows = [
+            known.get(digest(c)) or tried(c, request.criterion_of(cell)) for c in cell.candidates
+        ]
         if any(row["risk"] is None and "failed" not in row for row in rows):
             continue  # folds are not run
         scored = [row for row in rows if row["risk"] is not None]
@@ -158,7 +160,7 @@ def entry(request: Request, cell: Cell, best: dict, rows: list[dict]) -> dict[st
         "for_seeds": cell.seeds,
         "clients": config.clients,
         "rounds": config.rounds,
-        "criterion": request.tune_by,
+        "criterion": request.criterion_of(cell),
         "folds": request.folds,
         "options": best["options"],
         "risk": best["risk"],
@@ -167,12 +169,13 @@ def entry(request: Request, cell: Cell, best: dict, rows: list[dict]) -> dict[st
     }
 
 
-def known_rows(request: Request, noted: dict | None) -> dict[str, dict]:
+def known_rows(request: Request, cell: Cell, entries: dict[tuple, dict]) -> dict[str, dict]:
     """Candidates of a cell whose folds are all `noted`, by the digest of their runs.
 
     What failed is tried again, if anything is to be run.
     """
-    if not noted or noted["criterion"] != request.tune_by:
+    noted = entries.get(cell.key)
+    if not noted or noted["criterion"] != request.criterion_of(cell):
         return {}
     rows = noted["tried"]
     return {row["runs"]: row for row in rows if row["risk"] is not None or request.tables_only}

@@ -35,6 +35,7 @@ class AFL(Method):
 
     title = "AFL"
     options = (LR_MU, ADVERSARY, BATCH_ROWS)
+    aim = "worst"
     reports = "clients"
     averages_theta = True
     under_cohorts = True

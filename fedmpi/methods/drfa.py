@@ -64,6 +64,7 @@ class DRFA(Method):
         *LOCAL_TRAINING,
     )
     trains_locally = True
+    aim = "worst"
     reports = "clients"
     weighs_next_round = False
     vectors = 1

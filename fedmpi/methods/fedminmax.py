@@ -49,6 +49,7 @@ class FedMinMax(Method):
         BATCH_ROWS,
         *LOCAL_TRAINING,
     )
+    aim = "worst"
     reports = "groups"
     averages_theta = True
     under_cohorts = True

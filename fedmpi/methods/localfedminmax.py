@@ -30,6 +30,7 @@ class LocalFedMinMax(Method):
 
     title = "LocalFedMinMax"
     options = (LR_MU, EPSILON, ADVERSARY, BATCH_ROWS)
+    aim = "worst"
     reports = "cells"
     averages_theta = True
     under_cohorts = True

@@ -88,6 +88,10 @@ class Method:
     options: ClassVar[tuple[Option, ...]] = ()
     """Hyper-parameters beside --rounds and --lr; `self.config` has their values by name."""
 
+    aim: ClassVar[str] = "average"
+    """Risk that the method is there to lower, of the "worst" group or their "average". A comparison
+    chooses its options by it, unless told otherwise."""
+
     reports: Reports = None
     """The losses that the server's weights depend on."""
 

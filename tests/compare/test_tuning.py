@@ -45,10 +45,16 @@ def test_a_budget_is_the_defaults_and_a_sample_that_grows():
 def test_what_is_tuned_by_need_not_be_what_is_compared():
     given = ["--datasets", "synthetic"]
     request = request_of(*given)
-    assert (request.criterion, request.tune_by) == ("worst", "average")
-    assert "the groups' average validation risk" in request.tuning
+    assert (request.criterion, request.tune_by) == ("worst", "aim")
+    of_methods = {c.variant.name: request.criterion_of(c) for c in plan_cells(request)}
+    assert {name for name, by in of_methods.items() if by == "worst"} == {
+        *("fedminmax", "centralized", "localfedminmax", "afl", "drfa", "scaffpd", "eominmax")
+    } & set(of_methods)
+    assert {of_methods[name] for name in ("fedavg", "qfedavg", "term")} == {"average"}
     request = request_of(*given, "--criterion", "average", "--tune-by", "worst")
     assert (request.criterion, request.tune_by) == ("average", "worst")
+    assert {request.criterion_of(c) for c in plan_cells(request)} == {"worst"}
+    assert "the worst group's validation risk" in request.tuning
 
 
 def test_the_next_value_is_far_from_those_before():
