@@ -54,6 +54,7 @@ class FedFB(FedMinMax):
     """Weights of groups that follow their risks, local epochs on the weighted loss."""
 
     title = "FedFB"
+    aim = "average"
     options: ClassVar[tuple[Option, ...]] = (
         FAIRNESS,
         replace(LR_MU, preset="", default=0.1),  # the presets are for a hundred times the rounds
