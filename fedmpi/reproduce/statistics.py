@@ -20,14 +20,16 @@ from fedmpi import data as datasets
 from fedmpi import methods
 from fedmpi.data.partition import SETTINGS as HETEROGENEITY
 from fedmpi.errors import UserError
+from fedmpi.intervals import Z
 from fedmpi.methods.option import Option
 from fedmpi.reproduce import paper
 from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.record import Record
 from fedmpi.scoring import comparison
-from fedmpi.scoring.comparison import estimate
+from fedmpi.scoring.comparison import ALPHA, estimate
 from fedmpi.scoring.fairness import DIFFERENCES, RATES
 from fedmpi.scoring.replicates import Replicates, read_replicates
+from fedmpi.significance import Spread
 
 PAPER = ("afl", "fedavg", "qfedavg", "term", "fedminmax", "localfedminmax", "centralized")
 """Methods of the paper's tables, in their order."""
@@ -298,7 +300,7 @@ def means_of(records: Sequence[Record]) -> Means:
     where the numbers of the runs are fewer.
     """
     means = dict(given) if (given := getattr(records[0], "means", None)) else {}
-    intervals = _intervals(replicates_of(records))
+    intervals = _intervals(replicates_of(records)) | rate_intervals([r.result for r in records])
     for kind, column, numbers in _columns([record.result for record in records]):
         mean, known = over(numbers), means.get((kind, column))
         if mean and mean.runs >= (known or mean).runs:
@@ -336,6 +338,36 @@ def _intervals(runs: dict[int, Replicates]) -> dict[tuple[str, str], tuple[float
     }
 
 
+def rate_intervals(results: list[dict]) -> dict[tuple[str, str], tuple[float, float]]:
+    """95% intervals over seeds and rows of the rates by attribute.
+
+    The rows' part is Wilson's interval of one run, as if all seeds made their errors on the same
+    rows: too wide where each seed has test rows of its own, never too narrow.
+    """
+    found = {}
+    for value, rate, runs in _rates(results):
+        numbers = [(run[rate], run.get(f"{rate}_interval")) for run in runs]
+        known = [(x, ends) for x, ends in numbers if number(x) is not None and ends]
+        if not known:
+            continue
+        means = np.array([x for x, _ in known])
+        error = float(np.mean([high - low for _, (low, high) in known])) / (2 * Z)
+        scatter = float(means.var(ddof=1)) / len(means) if len(means) > 1 else 0.0
+        reach = Spread(scatter, len(means) - 1, error**2).reach(ALPHA / 2)
+        mean = float(means.mean())
+        found[rate, value] = max(0.0, mean - reach), min(1.0, mean + reach)
+    return found
+
+
+def _rates(results: list[dict]) -> Iterable[tuple[str, str, list[dict]]]:
+    """Yield (value of the attribute, rate, what each run knows of the value)."""
+    fairness = [f for result in results if isinstance(f := result.get("fairness"), dict)]
+    by_value = [f["values"] for f in fairness if isinstance(f.get("values"), dict)]
+    for value in dict.fromkeys(value for values in by_value for value in values):
+        for rate in RATES:
+            yield value, rate, [v[value] for v in by_value if rate in v.get(value, {})]
+
+
 def _columns(results: list[dict]) -> Iterable[tuple[str, str, list]]:
     """Yield (kind, column, a number for each seed) of all that a table or a figure may show."""
     for name in dict.fromkeys(name for result in results for name in result["groups"]):
@@ -352,10 +384,8 @@ def _columns(results: list[dict]) -> Iterable[tuple[str, str, list]]:
     for cost in COSTS:
         yield cost, "", [result.get(cost) for result in results]
     fairness = [f for result in results if isinstance(f := result.get("fairness"), dict)]
-    by_value = [f["values"] for f in fairness if isinstance(f.get("values"), dict)]
-    for value in dict.fromkeys(value for values in by_value for value in values):
-        for rate in RATES:
-            yield rate, value, [values.get(value, {}).get(rate) for values in by_value]
+    for value, rate, runs in _rates(results):
+        yield rate, value, [run[rate] for run in runs]
     for difference in DIFFERENCES:
         yield difference, "", [f.get(difference) for f in fairness]
 

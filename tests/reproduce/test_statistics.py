@@ -16,9 +16,11 @@ from fedmpi.reproduce.statistics import (
     option_facts,
     option_labels,
     over,
+    rate_intervals,
     run_of,
 )
 from fedmpi.run.record import find_records
+from fedmpi.scoring.fairness import rates
 
 OPTIONS = (
     "--dataset synthetic --rows 90 --limit-test 100 --rounds 3 "
@@ -59,6 +61,25 @@ def test_figures_of_runs_over_seeds(train, tmp_path):
     weights = [figures.get("weight", single, name).mean for name in figures.groups]
     assert sum(weights) == pytest.approx(1)
     assert figures.find("centralized", "ESG") == figures.find("centralized", "") == single
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_intervals_of_rates_hold_the_true_rate(shared):
+    """By simulation: models of three seeds that say yes to 8% to 12%, on 300 rows."""
+    rng = np.random.default_rng(5)
+    missed = 0
+    for _ in range(400):
+        draws = rng.random(300)[None].repeat(3, 0) if shared else rng.random((3, 300))
+        yes = [(u < rng.normal(0.1, 0.01)).sum() for u in draws]
+        results = [{"fairness": rates({"F": np.array([[300 - n, n], [0, 0]])})} for n in yes]
+        low, high = rate_intervals(results)["selection_rate", "F"]
+        missed += not low <= 0.1 <= high
+    assert missed <= 30  # 5% would be 20; 30 or fewer have a probability of 99%
+    single = results[0]["fairness"]["values"]["F"]
+    low, high = rate_intervals(results[:1])["selection_rate", "F"]
+    wilson = single["selection_rate_interval"]
+    assert high - low == pytest.approx(wilson[1] - wilson[0])
+    assert "true_positive_rate" not in {rate for rate, _ in rate_intervals(results)}  # no rows
 
 
 def test_one_seed_has_no_deviation_and_nothing_has_no_cell():
