@@ -355,10 +355,13 @@ def _run(record: Record, method: int, partitions: _Partitions) -> dict:
 
 
 def _interval(values: dict, key: str) -> list[float] | None:
-    """The 95% interval of a figure, as [low, high]; None in the results of before."""
+    """The 95% interval of a figure, as [low, high], to five digits as grid.json has it.
+
+    None in the results of before.
+    """
     ends = values.get(f"{key}_interval")
     known = isinstance(ends, list) and len(ends) == 2 and None not in map(number, ends)
-    return ends if known else None
+    return [short(x) for x in ends] if known else None
 
 
 def _facts(config: dict, result: dict) -> list[list[str]]:
@@ -507,7 +510,11 @@ def _intervals(runs: list[dict], means: Means) -> dict | None:
     None of several runs without replicates of their test rows, of which only deviations are known.
     """
     if len(runs) > 1:
-        known = {cell: list(mean.interval) for cell, mean in means.items() if mean.interval}
+        known = {
+            (kind, column): list(mean.interval)
+            for (kind, column), mean in means.items()
+            if mean.interval and kind in INTERVALS
+        }
         of_means: dict = {f"{which}_{what}": known.get((what, which)) for what, which in STATS}
         for key in INTERVALS:
             of_means[key] = [known.get((key, group["name"])) for group in runs[0]["groups"]]

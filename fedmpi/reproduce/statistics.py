@@ -305,7 +305,7 @@ def means_of(records: Sequence[Record]) -> Means:
         mean, known = over(numbers), means.get((kind, column))
         if mean and mean.runs >= (known or mean).runs:
             kept = known.interval if known and known.runs == mean.runs else None
-            interval = intervals.get((kind, column), kept)
+            interval = kept or intervals.get((kind, column))
             means[kind, column] = mean._replace(interval=interval)
     return means
 

@@ -11,6 +11,7 @@ from fedmpi.errors import UserError
 from fedmpi.reproduce import gridfile
 from fedmpi.reproduce.gridfile import find_runs, read_grid, runs_of, write_grid
 from fedmpi.reproduce.statistics import Mean, Run, figures_of, means_of
+from fedmpi.scoring.fairness import RATES
 
 OPTIONS = (
     "--dataset synthetic --rows 90 --limit-test 100 --rounds 6 "
@@ -46,7 +47,7 @@ def test_what_is_kept_is_what_the_runs_know(grid):
     told = json.loads((grid / "grid.json").read_text())
     assert len(told["partitions"]) == 2 and len(told["means"]) == 2  # one for each seed
     assert told["means"][0]["method"] == "fedavg" and set(told["means"][0]["means"]) == {
-        *("risk", "accuracy")
+        *("risk", "accuracy", *RATES)
     }
     assert told["config"]["dataset"] == "synthetic" and "seed" not in told["config"]
 
