@@ -360,8 +360,9 @@ def _interval(values: dict, key: str) -> list[float] | None:
     None in the results of before.
     """
     ends = values.get(f"{key}_interval")
-    known = isinstance(ends, list) and len(ends) == 2 and None not in map(number, ends)
-    return [short(x) for x in ends] if known else None
+    if not isinstance(ends, list) or len(ends) != 2 or None in map(number, ends):
+        return None
+    return [x for x in map(short, ends) if x is not None]
 
 
 def _facts(config: dict, result: dict) -> list[list[str]]:
