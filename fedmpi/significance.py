@@ -86,6 +86,11 @@ class Spread:
     degrees: int
     rows: float
 
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return math.sqrt(self.seeds + self.rows)
+
     def reach(self, alpha: float) -> float:
         """How far the mean may be off to one side, but for a probability of `alpha`."""
         square = NormalDist().inv_cdf(alpha) ** 2 * self.rows
@@ -114,13 +119,19 @@ class Spread:
 
 
 def spread_of(values: np.ndarray, replicates: np.ndarray) -> Spread:
-    """Variance of the mean of `values`, one for each seed, with their replicates, seeds × B."""
+    """Variance of the mean of `values`, one for each seed, with their replicates, seeds × B.
+
+    s² of a few seeds may be far too small by chance. Its mean is at least what the rows alone give,
+    the mean variance of e_s less C, so it counts as no less.
+    """
     count = len(values)
     covariances = np.atleast_2d(np.cov(replicates))
     if count == 1:
         return Spread(0.0, 0, float(covariances[0, 0]))
-    shared = (covariances.sum() - np.trace(covariances)) / (count * (count - 1))
-    return Spread(float(np.var(values, ddof=1)) / count, count - 1, max(0.0, float(shared)))
+    own = np.trace(covariances)
+    shared = max(0.0, float(covariances.sum() - own) / (count * (count - 1)))
+    square = max(float(np.var(values, ddof=1)), float(own) / count - shared)
+    return Spread(square / count, count - 1, shared)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

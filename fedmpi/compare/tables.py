@@ -193,8 +193,8 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
     seeds = ", ".join(map(str, request.seeds))
     notes = [
         f"Mean ± sample standard deviation over seeds {seeds}; below it the 95% interval over "
-        "seeds and test rows.",
-        "Differences are of the same seeds and test rows. p is two-sided, Holm-corrected over the "
+        "seeds and test rows of the group whose mean is the worst.",
+        "Differences are of that figure, at the same seeds and test rows. p is two-sided, Holm-corrected over the "
         f"methods of a block; equal: surely within {MARGIN:g}, also Holm-corrected.",
         f"Tuning: {request.tuning}.",
         "Costs are of one run: rounds, passes over the training rows, bytes that the busiest rank "

@@ -1,7 +1,10 @@
 """Figures of a method over seeds and test rows, and the difference of two methods: tests, verdicts.
 
-The figure is that of the tables: the mean over the seeds of each run's worst (best, average, some)
-group. Two methods are compared at the same seeds on the same test rows, by paired differences.
+The figure is that of a method: each group's risk is averaged over the seeds, and then the worst
+(best, average, some) group is taken, as in the paper's tables. Two methods are compared at the same
+seeds on the same test rows, by paired differences. (The mean of each run's own worst group is no
+figure to test: it is too large by the noise of the rows of every single run, which more seeds do
+not take away.)
 
 The largest of several measured risks is too large: on the average by 0 if one group is clearly the
 worst, by 1.5 standard errors if ten groups tie, as they do after minimax training. The bootstrap of
@@ -11,10 +14,11 @@ two worst groups is therefore bounded from both sides. With a and b the groups' 
     max a - max b = max_g min_h (a_g - b_h),
 
 and for the group g that is truly A's worst, a_g - b_h is at least max a - max b for every h. Its
-measured values have standard errors e_gh, from the replicates; they are all above the true ones
-less (c + z) e_gh but for a probability of P(Z > z) at most, where c is the median of the largest
-of their standardised errors over h: for normal errors the largest exceeds its median by z with no
-greater probability than one of them exceeds 0 by z, however they are correlated (Borell 1975). So
+measured values have standard errors e_gh, from the seeds and the replicates of the rows; they are
+all above the true ones less (c + z) e_gh but for a probability of P(Z > z) at most, where c is the
+median of the largest of their standardised errors over h: for normal errors the largest exceeds its
+median by z with no greater probability than one of them exceeds 0 by z, however they are correlated
+(Borell 1975). So
 
     upper = max_g min_h (a_g - b_h + (c_g + z) e_gh)
 
@@ -23,14 +27,13 @@ may be A's worst (within PLAUSIBLE standard errors of the largest), h over those
 one group is clearly the worst of each, c is 0 and this is the usual bound; if both models are
 nearly the same, h = g has a small e_gh, and so has the bound. The lower bound is - upper(b, a).
 
-Over seeds, `significance` combines a_g - b_h + c_g e_gh of each seed (the g and h that give the
-bound at z = TYPICAL) with the variance between seeds and of the rows. Assumed: normal errors of the
-rows (groups of 30 rows or more), and normal, independent effects of the seeds.
+`significance` has z e_gh for a mean over seeds, of which there are few. Assumed: normal errors of
+the rows (groups of 30 rows or more), and normal, independent effects of the seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,7 +50,6 @@ K = TypeVar("K", bound=Hashable)
 KINDS = ("risk", "accuracy")
 FIGURES = ("worst", "best", "average")
 PLAUSIBLE = 3.0
-TYPICAL = 2.0
 MARGIN = 0.01
 """Difference of two risks or accuracies below which they count as equal."""
 ALPHA = 0.05
@@ -56,38 +58,46 @@ ROUNDING = 1e-9
 EQUAL, LOWER, HIGHER, OPEN = "equal", "lower", "higher", "not decided"
 
 
+Line = tuple[float, Spread]
+"""A difference of two groups, with what the choice among several takes, and its spread."""
+
+
 @dataclass(frozen=True)
 class Bound:
-    """Mean over seeds of values that are not too low, or not too high, and its spread."""
+    """Upper bound of a figure: the largest over some groups of the least of some lines."""
 
-    value: float
-    spread: Spread
+    groups: tuple[tuple[Line, ...], ...]
+
+    def end(self, alpha: float) -> float:
+        """Number that the figure exceeds with a probability of at most `alpha`."""
+        return self._of(lambda value, spread: value + spread.reach(alpha))
 
     def p_below(self, limit: float) -> float:
-        """P-value of "the figure is below the limit", for values that are not too low."""
-        return self._p_value(limit - self.value)
+        """P-value of "the figure is below the limit"."""
 
-    def p_above(self, limit: float) -> float:
-        """P-value of "the figure is above the limit", for values that are not too high."""
-        return self._p_value(self.value - limit)
+        def p_value(value: float, spread: Spread) -> float:
+            excess = limit - value
+            return spread.p_value(0.0 if abs(excess) <= ROUNDING else excess)
 
-    def _p_value(self, excess: float) -> float:
-        return self.spread.p_value(0.0 if abs(excess) <= ROUNDING else excess)
+        return self._of(p_value)
+
+    def _of(self, number: Callable[[float, Spread], float]) -> float:
+        return float(np.max([np.min([number(*line) for line in lines]) for lines in self.groups]))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A's figure less B's: the mean over seeds, between bounds. One seed: of these models alone."""
+    """A's figure less B's, between bounds. Of one seed: of these models alone."""
 
     value: float
-    lower: Bound
     upper: Bound
+    mirrored: Bound
+    """Upper bound of B's figure less A's."""
     seeds: int
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
         """Low and high end, which miss the true difference with a probability of `alpha`."""
-        low = self.lower.value - self.lower.spread.reach(alpha / 2)
-        return low, self.upper.value + self.upper.spread.reach(alpha / 2)
+        return -self.mirrored.end(alpha / 2), self.upper.end(alpha / 2)
 
     @property
     def low(self) -> float:
@@ -105,7 +115,7 @@ class Difference:
     @property
     def p_higher(self) -> float:
         """One-sided p-value of "A's figure is higher"."""
-        return self.lower.p_above(0.0)
+        return self.mirrored.p_below(0.0)
 
     @property
     def p_different(self) -> float:
@@ -118,7 +128,7 @@ class Difference:
 
     def p_not_below(self, margin: float = MARGIN) -> float:
         """P-value of "A's figure is lower by less than the margin, or higher"."""
-        return self.lower.p_above(-margin)
+        return self.mirrored.p_below(margin)
 
     def p_equal(self, margin: float = MARGIN) -> float:
         """P-value of "the figures differ by less than the margin": two one-sided tests."""
@@ -132,25 +142,23 @@ def difference(a: Seeds, b: Seeds, figure: str = "worst", kind: str = "risk") ->
         raise UserError("no seed is common to the two: run both with the same --seed.")
     for seed in seeds:
         refuse_unpaired(a[seed], b[seed], seed)
-    pairs = [(a[seed], b[seed]) for seed in seeds]
-    columns = [tuple(columns_of(run, figure, kind) for run in pair) for pair in pairs]
-    least = min(len(part) for pair in columns for part in pair)
-    return _between([(x[:least], y[:least]) for x, y in columns], figure, kind)
+    pair = _numbers([a[s] for s in seeds], [b[s] for s in seeds], figure, kind)
+    return _between(*pair, smallest(figure, kind))
 
 
 def estimate(runs: Seeds, figure: str = "worst", kind: str = "risk") -> Difference:
     """Figure of one method over its seeds: its difference from nothing, so with an interval."""
     if not runs:
         raise UserError("there are no runs with replicates: train without --bootstrap 0.")
-    columns = [columns_of(run, figure, kind) for _, run in sorted(runs.items())]
-    least = min(map(len, columns))
-    return _between([(x[:least], np.zeros((least, 1))) for x in columns], figure, kind)
+    numbers, _ = _numbers(list(runs.values()), [], figure, kind)
+    return _between(numbers, np.zeros((*numbers.shape[:2], 1)), smallest(figure, kind))
 
 
 def over_seeds(values: np.ndarray) -> Difference:
     """Difference of a figure that no test row has a part in (a weight), from that of each seed."""
-    bound = Bound(float(values.mean()), spread_of(values, np.zeros((len(values), 2))))
-    return Difference(bound.value, bound, bound, len(values))
+    mean, spread = float(values.mean()), spread_of(values, np.zeros((len(values), 2)))
+    upper, mirrored = (Bound((((sign * mean, spread),),)) for sign in (1, -1))
+    return Difference(mean, upper, mirrored, len(values))
 
 
 def refuse_unpaired(a: Replicates, b: Replicates, seed: int) -> None:
@@ -164,11 +172,32 @@ def refuse_unpaired(a: Replicates, b: Replicates, seed: int) -> None:
         )
 
 
-def columns_of(run: Replicates, figure: str, kind: str) -> np.ndarray:
-    """Numbers of which the figure is the largest (or the smallest), (1 + B) × these.
+def _numbers(
+    a: list[Replicates], b: list[Replicates], figure: str, kind: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of A's runs and of B's of which the figure is taken: seeds × (1 + B) × groups each.
 
-    A group without test rows has no part; one with a single row has no spread: it is NaN. In a
-    replicate that has no row of a group, the group has the risk that it has on all rows.
+    A group that has no test rows at some seed has no part.
+    """
+    everywhere = np.all([run.rows[0] > 0 for run in (*a, *b)], axis=0)
+    least = min(len(run.losses) for run in (*a, *b))
+    found = []
+    for runs in (a, b):
+        columns = [_columns(run, figure, kind, everywhere)[:least] for run in runs]
+        found.append(np.stack(columns) if runs else np.empty((0, least, 0)))
+    return found[0], found[1]
+
+
+def smallest(figure: str, kind: str) -> bool:
+    """Whether the figure is the smallest of some numbers, and not the largest."""
+    return (figure == "best") != (kind == "accuracy")
+
+
+def _columns(run: Replicates, figure: str, kind: str, everywhere: np.ndarray) -> np.ndarray:
+    """A run's numbers, (1 + B) × groups: all groups', one group's, or their average.
+
+    A group with a single row has no spread: it is NaN. In a replicate that has no row of a group,
+    the group has the risk that it has on all rows.
     """
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
@@ -179,52 +208,55 @@ def columns_of(run: Replicates, figure: str, kind: str) -> np.ndarray:
         return numbers[:, [run.groups.index(figure)]]
     if figure not in FIGURES:
         raise unknown_name("figure", figure, (*FIGURES, *run.groups))
-    numbers = numbers[:, run.rows[0] > 0]
+    numbers = numbers[:, everywhere]
     return numbers.mean(axis=1, keepdims=True) if figure == "average" else numbers
 
 
-def _between(pairs: list[tuple[np.ndarray, np.ndarray]], figure: str, kind: str) -> Difference:
-    """Difference of the figures of each seed's pair, over the seeds."""
-    if (figure == "best") != (kind == "accuracy"):  # the smallest: -min a + min b = max -a - max -b
-        pairs = [(-y, -x) for x, y in pairs]
-    values = [np.max(x[0]) - np.max(y[0]) for x, y in pairs]
-    upper = _mean([_upper(x, y) for x, y in pairs], 1)
-    lower = _mean([_upper(y, x) for x, y in pairs], -1)
-    return Difference(float(np.mean(values)), lower, upper, len(pairs))
+def _between(a: np.ndarray, b: np.ndarray, smallest: bool) -> Difference:
+    """Difference of the largest (smallest) mean over the seeds of A's numbers and of B's."""
+    if smallest:  # min a - min b = max -b - max -a
+        a, b = -b, -a
+    value = a[:, 0].mean(axis=0).max() - b[:, 0].mean(axis=0).max()
+    return Difference(float(value), _upper(a, b), _upper(b, a), len(a))
 
 
-def _mean(seeds: list[tuple[float, np.ndarray]], sign: int) -> Bound:
-    """Mean over the seeds of values, each with its errors in the replicates; negated, if -1."""
-    values = sign * np.array([value for value, _ in seeds])
-    return Bound(float(values.mean()), spread_of(values, np.stack([noise for _, noise in seeds])))
+def _upper(a: np.ndarray, b: np.ndarray) -> Bound:
+    others = b[..., _plausible(b)]
+    return Bound(tuple(_lines(a[..., [g]] - others) for g in _plausible(a)))
 
 
-def _upper(a: np.ndarray, b: np.ndarray) -> tuple[float, np.ndarray]:
-    """Value of max a - max b that is not too low, and its errors in the replicates."""
-    others = b[:, _plausible(b)]
-    bounds = [_least(a[:, [g]] - others) for g in _plausible(a)]
-    _, value, noise = max(bounds, key=lambda bound: (np.isnan(bound[0]), bound[0]))
-    return value, noise
+def _lines(numbers: np.ndarray) -> tuple[Line, ...]:
+    """Each of some numbers, seeds × (1 + B) × these, with what the choice of the least takes."""
+    values, noise = numbers[:, 0], numbers[:, 1:] - numbers[:, :1]
+    spreads = [spread_of(v, e) for v, e in zip(values.T, np.moveaxis(noise, 2, 0), strict=True)]
+    taken = _choice(values, noise) * np.array([spread.error for spread in spreads])
+    return tuple(zip((values.mean(axis=0) + taken).tolist(), spreads, strict=True))
 
 
-def _least(numbers: np.ndarray) -> tuple[float, float, np.ndarray]:
-    """Bound of the least of some numbers, each with its replicates below it: at TYPICAL, at 0.
+def _choice(values: np.ndarray, noise: np.ndarray) -> float:
+    """Median of the largest of some standardised errors, each of a mean over the seeds.
 
-    Last are the errors of the number that gives the bound, in the replicates.
+    How they are correlated is known from the replicates and from the seeds' deviations.
     """
-    noise = numbers[1:] - numbers[0]
-    error = noise.std(axis=0, ddof=1)
-    largest = np.max(np.divide(-noise, error, out=np.zeros_like(noise), where=error != 0), axis=1)
-    c = max(0.0, float(np.median(largest))) if numbers.shape[1] > 1 else 0.0
-    h = int(np.argmin(numbers[0] + (c + TYPICAL) * error))
-    value = float(numbers[0, h] + c * error[h])
-    return value + TYPICAL * float(error[h]), value, noise[:, h]
+    seeds, count = values.shape
+    if count == 1:
+        return 0.0
+    errors = noise.mean(axis=0)
+    if seeds > 1:
+        deviations = (values - values.mean(axis=0)) / np.sqrt(seeds * (seeds - 1))
+        errors = errors + np.random.default_rng(0).normal(size=(len(errors), seeds)) @ deviations
+    error = errors.std(axis=0, ddof=1)
+    largest = np.max(np.divide(-errors, error, out=np.zeros_like(errors), where=error != 0), axis=1)
+    return max(0.0, float(np.median(largest)))
 
 
 def _plausible(numbers: np.ndarray) -> np.ndarray:
     """Places of the numbers that may truly be the largest."""
-    behind = numbers[:, [int(np.argmax(numbers[0]))]] - numbers
-    return np.flatnonzero(~(behind[0] > PLAUSIBLE * behind[1:].std(axis=0, ddof=1)))
+    means = numbers[:, 0].mean(axis=0)
+    ahead = numbers[..., [int(np.argmax(means))]] - numbers
+    noise = np.moveaxis(ahead[:, 1:] - ahead[:, :1], 2, 0)
+    errors = [spread_of(v, e).error for v, e in zip(ahead[:, 0].T, noise, strict=True)]
+    return np.flatnonzero(~(ahead[:, 0].mean(axis=0) > PLAUSIBLE * np.array(errors)))
 
 
 def decide(
