@@ -102,6 +102,12 @@ def test_4_fails_if_one_method_is_better_in_one_setting(figures):
     only_fails(figures, 4)
 
 
+def test_4_is_of_the_methods_in_the_papers_figures(figures):
+    claim = decide(figures)[3]
+    assert not any("localfedminmax" in text for _, text in claim.checks)
+    assert sum("not above afl" in text for _, text in claim.checks) == 3
+
+
 def test_5_fails_if_weights_depend_on_the_setting(figures):
     set_weights(figures, Run(40, "PSG", "fedminmax", ""), (0.57, 0.42, 0.01))
     only_fails(figures, 5)
