@@ -194,8 +194,9 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
     notes = [
         f"Mean ± sample standard deviation over seeds {seeds}; below it the 95% interval over "
         "seeds and test rows of the group whose mean is the worst.",
-        "Differences are of that figure, at the same seeds and test rows. p is two-sided, Holm-corrected over the "
-        f"methods of a block; equal: surely within {MARGIN:g}, also Holm-corrected.",
+        "Differences are of that figure, at the same seeds and test rows. p is two-sided, "
+        f"Holm-corrected over the methods of a block; equal: surely within {MARGIN:g}, also "
+        "Holm-corrected.",
         f"Tuning: {request.tuning}.",
         "Costs are of one run: rounds, passes over the training rows, bytes that the busiest rank "
         "handed to MPI, seconds of the rounds on this machine.",

@@ -57,8 +57,8 @@ def write_results(request: Request, cells: Sequence[Cell]) -> None:
         notes.append("Paper's steps: the same with --solver paper, nothing tuned.")
     if any(cell.interval for cell in figures.cells.values()):
         notes.append(
-            "In brackets: 95% interval over seeds and test rows of the group whose mean is the worst; "
-            "a run's own worst is higher by the noise of its rows (docs/statistics.md)."
+            "In brackets: 95% interval over seeds and test rows of the group whose mean is the "
+            "worst; a run's own worst is higher by the noise of its rows (docs/statistics.md)."
         )
     marks = {"quick": "yes"} if quick else {}
     folder = RunFolder(output)

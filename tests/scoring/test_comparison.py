@@ -132,7 +132,7 @@ def of_own_rows(rng, a, b, seeds):
 
 
 def test_rows_of_each_seeds_own_tell_more_with_more_seeds():
-    """The groups of one method tie, so each run's worst risk is too large by .15: not their mean."""
+    """The groups of one method tie, so each run's worst is too large by .15: not their means."""
     rng = np.random.default_rng(8)
     for seeds in (3, 8):
         level = [difference(*of_own_rows(rng, TIE, CLEAR, seeds)) for _ in range(100)]
