@@ -193,7 +193,7 @@ def notes_on(request: Request, comparison: Comparison) -> list[str]:
     seeds = ", ".join(map(str, request.seeds))
     notes = [
         f"Mean ± sample standard deviation over seeds {seeds}; below it the 95% interval over "
-        "seeds and test rows of the group whose mean is the worst.",
+        "seeds and test rows. The worst is the group whose mean is.",
         "Differences are of that figure, at the same seeds and test rows. p is two-sided, "
         f"Holm-corrected over the methods of a block; equal: surely within {MARGIN:g}, also "
         "Holm-corrected.",

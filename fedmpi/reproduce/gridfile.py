@@ -6,16 +6,15 @@ The folders of the runs are too large to be kept in git; this file is not. It ho
     config       what the configurations of all runs share
     runs         one a line: {name, config, result, history, partition, h}
     partitions   counts of rows, groups x clients, each once, however many runs have it
-    means        only where the runs themselves do not know their numbers, or have an interval
+    means        over the seeds, with all digits
 
 `config` of a run has what it does not share, of the entries that tables and report use. `result` is
-result.json without confusion counts; its numbers keep their digits, but for the ends of intervals
-and standard errors, which have five. `history` is history.csv, thinned (`rows` says how many rows
-there were) and to five digits; `partition` is a number in `partitions`; `h` is the learned function
-of the synthetic data. What is not known is left out. `means` has, for each combination of clients,
-setting, method and parameter, {kind: {column: [mean, std, runs]}}, for results of which the tables
-are all that was kept; and [mean, std, runs, [low, high]], with the 95% interval over seeds and test
-rows.
+result.json without confusion counts; `history` is history.csv, thinned (`rows` says how many rows
+there were). Their numbers have five digits. `partition` is a number in `partitions`; `h` is the
+learned function of the synthetic data. What is not known is left out. `means` has, for each
+combination of clients, setting, method and parameter, {kind: {column: [mean, std, runs, [low,
+high]]}}, with the 95% interval over seeds and test rows, where there is one. Of some results the
+means are all that was kept.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ TUNING = "tuning"
 FORMAT = 1
 NUMBERS = 40_000
 """The curves of a file have about this many numbers: 0.3 MB."""
-POINTS = (20, 400)
+POINTS = (16, 400)
 """A curve has at least and at most this many points."""
 CLIENTS = 1000
 """A partition is kept of at most this many clients: more cannot be seen in a heat map."""
@@ -144,7 +143,7 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
         if h := _learned(record):
             run["h"] = h
         runs.append(run)
-    text = dumps(shared, runs, partitions, _with_interval(records))
+    text = dumps(shared, runs, partitions, _means(records))
     RunFolder(folder).write(NAME, lambda file: file.write(text.encode()))
 
 
@@ -162,8 +161,8 @@ def dumps(
     return "{\n" + ",\n".join(f'"{name}":{value}' for name, value in parts.items()) + "\n}\n"
 
 
-def _with_interval(records: Sequence[Record]) -> list[dict]:
-    """Means that have an interval, which needs the folders of the runs."""
+def _means(records: Sequence[Record]) -> list[dict]:
+    """Means over the seeds, of which the numbers of the runs in the file are too short."""
     by_run: dict[Run, list[Record]] = {}
     for record in records:
         by_run.setdefault(run_of(record.config), []).append(record)
@@ -171,8 +170,8 @@ def _with_interval(records: Sequence[Record]) -> list[dict]:
     for run, found in by_run.items():
         means: dict[str, dict[str, list]] = {}
         for (kind, column), mean in means_of(found).items():
-            if mean.interval:
-                means.setdefault(kind, {})[column] = [*mean[:3], list(mean.interval)]
+            ends = [list(mean.interval)] if mean.interval else []
+            means.setdefault(kind, {})[column] = [*mean[:3], *ends]
         entries += [run._asdict() | {"means": means}] if means else []
     return entries
 
@@ -205,17 +204,13 @@ def _result(result: dict) -> dict:
     return _kept(result | {"groups": groups, "dataset": without_folder(result["dataset"])})
 
 
-def _kept(tree: Any, name: str = "") -> Any:
-    """Return `tree` with None for numbers that JSON does not have, and short ones where it may."""
+def _kept(tree: Any) -> Any:
+    """Return `tree` with short numbers, and None for those that JSON does not have."""
     if isinstance(tree, dict):
-        return {key: _kept(value, key) for key, value in tree.items()}
+        return {key: _kept(value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_kept(value, name) for value in tree]
-    if not isinstance(tree, float):
-        return tree
-    if name.endswith(("_interval", "_error")):
-        return short(tree)
-    return tree if math.isfinite(tree) else None
+        return [_kept(value) for value in tree]
+    return short(tree) if isinstance(tree, float) else tree
 
 
 def _curves(record: Record) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,11 @@ there the eye follows a trend from left to right.
 """
 SUMMARY = ("worst", "best", "average")
 OF_GROUP = ("risk", "accuracy", "weight")
+EXTREMES: tuple[tuple[str, str, Callable], ...] = (
+    *(("risk", "worst", max), ("risk", "best", min)),
+    *(("accuracy", "worst", min), ("accuracy", "best", max)),
+)
+"""Kind, column, and how it is found among the groups."""
 PERSONAL = ("risk", "global_risk", "accuracy", "global_accuracy")
 """Of the clients' own models, and of the global model on the same rows, in result.json."""
 COSTS = ("seconds", "seconds_per_round", "bytes_per_round", "peak_rss_mb")
@@ -296,18 +301,31 @@ def over(numbers: Iterable[float | None]) -> Mean | None:
 def means_of(records: Sequence[Record]) -> Means:
     """Means of the runs of one Run over their seeds.
 
-    A record of a grid file may know means instead of its own numbers (see gridfile): these stand
-    where the numbers of the runs are fewer.
+    A record of a grid file knows means of as many runs or more, whose digits are whole (gridfile).
     """
-    means = dict(given) if (given := getattr(records[0], "means", None)) else {}
+    given: Means = getattr(records[0], "means", {})
+    means = dict(given)
     intervals = _intervals(replicates_of(records)) | rate_intervals([r.result for r in records])
     for kind, column, numbers in _columns([record.result for record in records]):
         mean, known = over(numbers), means.get((kind, column))
-        if mean and mean.runs >= (known or mean).runs:
-            kept = known.interval if known and known.runs == mean.runs else None
-            interval = kept or intervals.get((kind, column))
-            means[kind, column] = mean._replace(interval=interval)
-    return means
+        if mean and not (known and known.runs >= mean.runs):
+            means[kind, column] = mean._replace(interval=intervals.get((kind, column)))
+    return means if given else means | _extremes(means)
+
+
+def _extremes(means: Means) -> Means:
+    """The worst and the best group of several runs: whose means are, as in the paper's tables.
+
+    The mean of each run's own worst is larger, by the noise of every run's test rows.
+    """
+    found = {}
+    for kind, column, pick in EXTREMES:
+        of_groups = [m for (k, name), m in means.items() if k == kind and name not in SUMMARY]
+        known = means.get((kind, column))
+        if known and known.runs > 1 and of_groups:
+            extreme = pick(of_groups, key=lambda mean: mean.mean)
+            found[kind, column] = extreme._replace(interval=known.interval)
+    return found
 
 
 def replicates_of(records: Sequence[Record]) -> dict[int, Replicates]:

@@ -56,10 +56,7 @@ def write_results(request: Request, cells: Sequence[Cell]) -> None:
     if steps:
         notes.append("Paper's steps: the same with --solver paper, nothing tuned.")
     if any(cell.interval for cell in figures.cells.values()):
-        notes.append(
-            "In brackets: 95% interval over seeds and test rows of the group whose mean is the "
-            "worst; a run's own worst is higher by the noise of its rows (docs/statistics.md)."
-        )
+        notes.append("In brackets: 95% interval over seeds and test rows (docs/statistics.md).")
     marks = {"quick": "yes"} if quick else {}
     folder = RunFolder(output)
     missing = {run_of(plan.config.saved()) for plan in plans}
@@ -86,7 +83,8 @@ def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list
         seeds = sorted({record.result["seed"] for record in records})
         notes.append(
             f"Mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}; below it, "
-            "where the paper prints one, its value and the difference."
+            "where the paper prints one, its value and the difference. Worst and best are the "
+            "groups whose means are, as in the paper's tables."
         )
         notes += fewer_seeds(records, seeds)
         notes += [f"Note: {note}" for note in shared_notes(records)]

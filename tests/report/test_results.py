@@ -77,4 +77,7 @@ def test_figures_for_papers(name, tmp_path):
 
 
 def test_the_files_are_small():
-    assert all((RESULTS / name / "grid.json").stat().st_size < 1_000_000 for name in GRIDS)
+    for name in GRIDS:
+        file = RESULTS / name / "grid.json"
+        runs = len(json.loads(file.read_text())["runs"])
+        assert file.stat().st_size < max(1_000_000, 8_000 * runs) < 2_000_000
