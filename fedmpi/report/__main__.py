@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("runs", nargs="+", metavar="RUN", type=Path, help="folder of a run, or of runs")
     p.add_argument("--output", metavar="FILE", type=Path, help="the .html file; figures: a folder")
+    p.add_argument("--title", metavar="TEXT", help="of the report (its datasets)")
     p.add_argument("--format", default="html", choices=FORMATS, help="(html)")
     p.add_argument("--open", action="store_true", help="show the report in the browser")
     return p
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         args = parser().parse_args(argv)
         output = _output(args)
         data = collect(find_runs(args.runs), args.runs)
+        data["title"] = args.title or data["title"]
         if args.format == "html":
             from fedmpi.report.page import page
 

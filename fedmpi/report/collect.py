@@ -60,6 +60,8 @@ POINTS = 400
 TREND = 200
 """A curve over the passes, which is drawn for every method, has this many points."""
 
+TUNED_APART = "Options were tuned in each setting by itself: a run's are with its figures, below."
+
 STATS = tuple((what, which) for what in ("risk", "accuracy") for which in SUMMARY)
 GROUP = ("n_train", "n_test", *OF_GROUP, "risk_last", "accuracy_last")
 INTERVALS = ("risk", "accuracy")
@@ -275,15 +277,20 @@ def _labels(records: list[Record]) -> tuple[list[str], list[str]]:
         for record, said in runs:
             given = given_of(record, said)
             labels[id(record)] = label(method, [given.get(name, "") for name in telling])
+        tuned = {n for record, _ in runs for n in record.config.get("tuned_options") or ()}
         for name in names:
             values = {s: dict.fromkeys(x.get(name, "") for x in c) for s, c in by_setting.items()}
-            if name not in telling and len({x for found in values.values() for x in found}) > 1:
+            if name in telling or len({x for found in values.values() for x in found}) < 2:
+                continue
+            if name in tuned:
+                notes.append(TUNED_APART)
+            else:
                 told = ", ".join(
                     f"{' or '.join(x or 'none' for x in found)} in {setting}"
                     for setting, found in values.items()
                 )
                 notes.append(f"{method_title(method)} is not the same in all settings: {told}.")
-    return [labels[id(record)] for record in records], notes
+    return [labels[id(record)] for record in records], list(dict.fromkeys(notes))
 
 
 def given_of(record: Record, said: dict[str, str]) -> dict[str, str]:

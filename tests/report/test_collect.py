@@ -85,7 +85,7 @@ def test_one_seed_has_no_deviation(run):
     assert section["cells"][0]["stats"]["worst_risk"][1] is None
 
 
-def test_runs_of_one_method_are_told_apart_by_what_differs(train, tmp_path):
+def test_runs_of_one_method_are_told_apart_by_what_differs(train, edit, tmp_path):
     for q, setting in ((0.5, "ESG"), (2, "ESG"), (2, "SSG")):
         options = f"{FAST} --method qfedavg --q {q} --setting {setting}"
         train(*options.split(), output=f"all/{q}-{setting}")
@@ -98,6 +98,11 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(train, tmp_path):
     assert section["notes"] == [
         "FedAvg is not the same in all settings: E = 1 in ESG, E = 2 in SSG."
     ]
+    for config in (tmp_path / "all").glob("*/config.json"):
+        edit(config, tuned_options=["local_epochs", "q"])
+    section = section_of(tmp_path / "all")
+    assert section["notes"][0].startswith("Options were tuned in each setting")
+    assert not any("not the same" in note for note in section["notes"])
 
 
 def test_what_all_runs_note_is_said_of_the_dataset(runs, edit):

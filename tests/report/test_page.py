@@ -102,3 +102,9 @@ def test_open_hands_the_file_to_the_browser(nasty, tmp_path):
         timeout=limit(),
     )
     assert (tmp_path / "opened").read_text().strip() == (nasty / "report.html").as_uri()
+
+
+def test_the_title_is_as_asked(run, tmp_path):
+    page = tmp_path / "named.html"
+    assert main([str(run), "--output", str(page), "--title", "Loans & groups"]) == 0
+    assert "<title>Loans &amp; groups</title>" in page.read_text(encoding="utf-8")
