@@ -69,7 +69,7 @@ class KeptRecord(Record):
 
     kept: dict = field(default_factory=dict)
     means: Means = field(default_factory=dict)
-    """Means over the seeds of what was run, where the single runs do not know their numbers."""
+    """Means over the seeds of what was run, with all digits."""
 
     @cached_property
     def history(self) -> dict[str, np.ndarray]:
