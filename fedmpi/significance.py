@@ -86,11 +86,6 @@ class Spread:
     degrees: int
     rows: float
 
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return math.sqrt(self.seeds + self.rows)
-
     def reach(self, alpha: float) -> float:
         """How far the mean may be off to one side, but for a probability of `alpha`."""
         square = NormalDist().inv_cdf(alpha) ** 2 * self.rows
@@ -129,9 +124,9 @@ def spread_of(values: np.ndarray, replicates: np.ndarray) -> Spread:
     if count == 1:
         return Spread(0.0, 0, float(covariances[0, 0]))
     own = np.trace(covariances)
-    shared = max(0.0, float(covariances.sum() - own) / (count * (count - 1)))
-    square = max(float(np.var(values, ddof=1)), float(own) / count - shared)
-    return Spread(square / count, count - 1, shared)
+    shared = np.maximum(0.0, (covariances.sum() - own) / (count * (count - 1)))  # NaN stays NaN
+    square = np.maximum(np.var(values, ddof=1), own / count - shared)
+    return Spread(float(square) / count, count - 1, float(shared))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

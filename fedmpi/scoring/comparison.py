@@ -13,22 +13,20 @@ two worst groups is therefore bounded from both sides. With a and b the groups' 
 
     max a - max b = max_g min_h (a_g - b_h),
 
-and for the group g that is truly A's worst, a_g - b_h is at least max a - max b for every h. Its
-measured values have standard errors e_gh, from the seeds and the replicates of the rows; they are
-all above the true ones less (c + z) e_gh but for a probability of P(Z > z) at most, where c is the
-median of the largest of their standardised errors over h: for normal errors the largest exceeds its
-median by z with no greater probability than one of them exceeds 0 by z, however they are correlated
-(Borell 1975). So
+and for the group g that is truly A's worst, a_g - b_h is at least max a - max b for every h. Each
+of their measured values is too low by more than reach_gh(p / H) with a probability of p / H, so any
+of B's H groups' with at most p (Bonferroni), however they are correlated and however few the seeds
+are. So
 
-    upper = max_g min_h (a_g - b_h + (c_g + z) e_gh)
+    upper = max_g min_h (a_g - b_h + reach_gh(p / H))
 
 is not exceeded but for that probability: no bias is left to hope for. g runs over the groups that
-may be A's worst (within PLAUSIBLE standard errors of the largest), h over those that may be B's. If
-one group is clearly the worst of each, c is 0 and this is the usual bound; if both models are
-nearly the same, h = g has a small e_gh, and so has the bound. The lower bound is - upper(b, a).
+may be A's worst: the others are below the largest but for a probability of IMPLAUSIBLE. If both
+models are nearly the same, h = g has a small reach, and so has the bound. The lower bound is
+- upper(b, a).
 
-`significance` has z e_gh for a mean over seeds, of which there are few. Assumed: normal errors of
-the rows (groups of 30 rows or more), and normal, independent effects of the seeds.
+`significance` has the reach of a mean over seeds. Assumed: normal errors of the rows (groups of 30
+rows or more), and normal, independent effects of the seeds.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ K = TypeVar("K", bound=Hashable)
 
 KINDS = ("risk", "accuracy")
 FIGURES = ("worst", "best", "average")
-PLAUSIBLE = 3.0
+IMPLAUSIBLE = 1e-3
 MARGIN = 0.01
 """Difference of two risks or accuracies below which they count as equal."""
 ALPHA = 0.05
@@ -59,7 +57,7 @@ EQUAL, LOWER, HIGHER, OPEN = "equal", "lower", "higher", "not decided"
 
 
 Line = tuple[float, Spread]
-"""A difference of two groups, with what the choice among several takes, and its spread."""
+"""A difference of two groups, and its spread."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +68,22 @@ class Bound:
 
     def end(self, alpha: float) -> float:
         """Number that the figure exceeds with a probability of at most `alpha`."""
-        return self._of(lambda value, spread: value + spread.reach(alpha))
+        return self._of(lambda value, spread, lines: value + spread.reach(alpha / lines))
 
     def p_below(self, limit: float) -> float:
         """P-value of "the figure is below the limit"."""
 
-        def p_value(value: float, spread: Spread) -> float:
+        def p_value(value: float, spread: Spread, lines: int) -> float:
             excess = limit - value
-            return spread.p_value(0.0 if abs(excess) <= ROUNDING else excess)
+            if abs(excess) <= ROUNDING:
+                return 0.5
+            return float(np.minimum(lines * spread.p_value(excess), 1.0))
 
         return self._of(p_value)
 
-    def _of(self, number: Callable[[float, Spread], float]) -> float:
-        return float(np.max([np.min([number(*line) for line in lines]) for lines in self.groups]))
+    def _of(self, number: Callable[[float, Spread, int], float]) -> float:
+        ends = [np.min([number(*line, len(lines)) for line in lines]) for lines in self.groups]
+        return float(np.max(ends))
 
 
 @dataclass(frozen=True)
@@ -226,37 +227,19 @@ def _upper(a: np.ndarray, b: np.ndarray) -> Bound:
 
 
 def _lines(numbers: np.ndarray) -> tuple[Line, ...]:
-    """Each of some numbers, seeds × (1 + B) × these, with what the choice of the least takes."""
+    """Each of some numbers, seeds × (1 + B) × these: its mean over the seeds, and the spread."""
     values, noise = numbers[:, 0], numbers[:, 1:] - numbers[:, :1]
-    spreads = [spread_of(v, e) for v, e in zip(values.T, np.moveaxis(noise, 2, 0), strict=True)]
-    taken = _choice(values, noise) * np.array([spread.error for spread in spreads])
-    return tuple(zip((values.mean(axis=0) + taken).tolist(), spreads, strict=True))
-
-
-def _choice(values: np.ndarray, noise: np.ndarray) -> float:
-    """Median of the largest of some standardised errors, each of a mean over the seeds.
-
-    How they are correlated is known from the replicates and from the seeds' deviations.
-    """
-    seeds, count = values.shape
-    if count == 1:
-        return 0.0
-    errors = noise.mean(axis=0)
-    if seeds > 1:
-        deviations = (values - values.mean(axis=0)) / np.sqrt(seeds * (seeds - 1))
-        errors = errors + np.random.default_rng(0).normal(size=(len(errors), seeds)) @ deviations
-    error = errors.std(axis=0, ddof=1)
-    largest = np.max(np.divide(-errors, error, out=np.zeros_like(errors), where=error != 0), axis=1)
-    return max(0.0, float(np.median(largest)))
+    return tuple(
+        (float(v.mean()), spread_of(v, e))
+        for v, e in zip(values.T, np.moveaxis(noise, 2, 0), strict=True)
+    )
 
 
 def _plausible(numbers: np.ndarray) -> np.ndarray:
     """Places of the numbers that may truly be the largest."""
-    means = numbers[:, 0].mean(axis=0)
-    ahead = numbers[..., [int(np.argmax(means))]] - numbers
-    noise = np.moveaxis(ahead[:, 1:] - ahead[:, :1], 2, 0)
-    errors = [spread_of(v, e).error for v, e in zip(ahead[:, 0].T, noise, strict=True)]
-    return np.flatnonzero(~(ahead[:, 0].mean(axis=0) > PLAUSIBLE * np.array(errors)))
+    largest = int(np.argmax(numbers[:, 0].mean(axis=0)))
+    ahead = _lines(numbers[..., [largest]] - numbers)
+    return np.flatnonzero([not mean > spread.reach(IMPLAUSIBLE) for mean, spread in ahead])
 
 
 def decide(
