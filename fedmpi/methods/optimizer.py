@@ -6,6 +6,7 @@ usual gradient, and Lemma 2 holds for each of them; with local epochs they are F
 2019), FedAdam and FedYogi (Reddi et al. 2021). No message is added to a round: every rank has the
 same D.
 
+    D        <- D min(1, max_norm / |G|),              D = -lr G
     D        <- s_t (D - lr * weight_decay * theta),   s_t = 1, or (1 + cos(pi (t-1) / T)) / 2
     sgd         theta <- theta + D
     nesterov    v <- momentum v + D,   theta <- theta + D + momentum v
@@ -20,7 +21,9 @@ and without Adam's correction of the bias. Their step is lr for methods that tak
 for D is lr times a gradient there (so tau is lr times --tau), and --server-lr for methods with
 local epochs, whose lr is the clients'. The weight decay of the others is that of a term
 weight_decay / 2 |theta|^2 in the objective; that of these three does not go through m and u
-(Loshchilov and Hutter 2019).
+(Loshchilov and Hutter 2019). With --max-norm a gradient that is longer is shortened (Pascanu,
+Mikolov, Bengio 2013): weights of groups or clients make few rows count for much, and one such batch
+can end a network in one class. With local epochs D itself is what is shortened.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 SCHEDULES = ("constant", "cosine")
 SERVER_LR, TAU = 0.01, 1e-3
+NORM_ROW = 1024
 
 OF_OURS = "sgd, nesterov, adam, fedadam, yogi, newton, package.module:Class"
 
@@ -60,6 +64,12 @@ STEP_OPTIONS = (
         at_least=0,
         label="weight decay {}",
         help="pulls theta to 0 (fast with mlp, mlp4, logistic: 30 / rows, at most .03; else 0)",
+    ),
+    Option(
+        "max_norm",
+        above=0,
+        label="gradient at most {}",
+        help="shorten the federation's gradient (with local epochs: its change) to this norm",
     ),
     Option(
         "server_lr",
@@ -98,7 +108,10 @@ class Optimizer:
 
     def apply(self, method: Method, model: FlatModel, t: int) -> None:
         """Step the model's theta by what the method makes of the sums of round t."""
-        self.step(model.theta, method.update(model), self.shared, t)
+        change, limit = method.update(model), self.config.options.get("max_norm")
+        if limit is not None:
+            shorten(change, limit * self.unit)
+        self.step(model.theta, change, self.shared, t)
 
     def vectors_of(self, size: int, groups: int) -> int:
         """Number of vectors of theta's `size` that the step needs summed beside the change."""
@@ -216,6 +229,19 @@ OPTIMIZERS = {
     "yogi": "fedmpi.methods.optimizer:Yogi",
     "newton": "fedmpi.methods.newton:Newton",
 }
+
+
+def shorten(vector: Tensor, limit: float) -> None:
+    """Scale `vector` in place to a norm of at most `limit`, by the same factor on every rank.
+
+    Ranks differ in their threads, on which the order of one long sum depends. So the vector is cut
+    into rows, of which a thread sums each by itself, and their norms are put together in order.
+    """
+    whole = len(vector) - len(vector) % NORM_ROW
+    rows = vector[:whole].view(-1, NORM_ROW).norm(dim=1)
+    norm = math.hypot(*rows.tolist(), vector[whole:].norm().item())
+    if norm > limit:
+        vector.mul_(limit / norm)
 
 
 def find(name: str | None) -> type[Optimizer]:

@@ -50,13 +50,14 @@ FAST_IMAGES: dict[str, Any] = FAST | {
     "rounds": 1500,
     "schedule": "cosine",
     "batch_rows": 250,
+    "max_norm": 1.0,
 }
 """All other models."""
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)
 """Multiples of the steps of `fast` that tuning tries: as many as the paper's grid has steps."""
 
-OF_GRADIENTS = ("lr", "lr_mu", "adversary", "momentum", "schedule", "batch_rows")
+OF_GRADIENTS = ("lr", "lr_mu", "adversary", "momentum", "schedule", "batch_rows", "max_norm")
 """Options of steps along gradients, of which Newton's step has none."""
 
 

@@ -10,6 +10,7 @@ from fedmpi import methods, models
 from fedmpi.data.options import DataOptions
 from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
+from fedmpi.methods.optimizer import NORM_ROW, shorten
 
 ROUNDS, LR = 12, 0.2
 STEPS = {
@@ -17,6 +18,7 @@ STEPS = {
     "cosine": "--schedule cosine",
     "nesterov": "--optimizer nesterov --momentum 0.8 --weight-decay 0.05",
     "nesterov-cosine": "--optimizer nesterov --schedule cosine",
+    "shortened": "--optimizer nesterov --momentum 0.8 --weight-decay 0.05 --max-norm 0.02",
     "adam": "--optimizer adam --weight-decay 0.05",
     "adam-cosine": "--optimizer adam --schedule cosine",
 }
@@ -54,7 +56,7 @@ def by_torch(folder, name: str) -> np.ndarray:
     if name.startswith("adam"):
         optimizer = torch.optim.AdamW(module.parameters(), LR, weight_decay=decay)
     else:
-        momentum = {"nesterov": 0.8, "nesterov-cosine": 0.9}.get(name, 0.0)
+        momentum = {"nesterov": 0.8, "shortened": 0.8, "nesterov-cosine": 0.9}.get(name, 0.0)
         optimizer = torch.optim.SGD(
             module.parameters(), LR, momentum, weight_decay=decay, nesterov=momentum > 0
         )
@@ -62,6 +64,11 @@ def by_torch(folder, name: str) -> np.ndarray:
         factor = (1 + np.cos(np.pi * t / ROUNDS)) / 2 if "cosine" in name else 1.0
         optimizer.zero_grad()
         (torch.nn.functional.cross_entropy(module(x), y)).backward()
+        if name == "shortened":
+            norm = torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])
+            assert norm > 0.03  # or the case shows nothing
+            for p in module.parameters():  # torch's own clipping adds 1e-6 to the norm
+                p.grad.mul_(0.02 / norm)
         if name.startswith("nesterov-") or name == "cosine":
             for p in module.parameters():  # D itself is scheduled, so momentum remembers it so
                 p.grad.mul_(factor)
@@ -86,6 +93,26 @@ def test_lemma_2(train, tmp_path, name):
     del one[one.index("--clients") : one.index("--clients") + 2]
     theirs = train(*one, output="theirs")
     np.testing.assert_allclose(ours.theta(), theirs.theta(), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [3, NORM_ROW, 50 * NORM_ROW + 7])
+def test_all_ranks_shorten_by_the_same_bits(size):
+    """Whatever threads they have: a rank that differed by a bit would end the run."""
+    vector = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    norm = vector.double().norm().item()
+    threads, found = torch.get_num_threads(), []
+    try:
+        for n in (1, 2, 5):
+            torch.set_num_threads(n)
+            found.append(vector.clone())
+            shorten(found[-1], norm / 3)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    torch.testing.assert_close(found[0], vector / 3)
+    kept = vector.clone()
+    shorten(kept, norm * 1.001)
+    assert torch.equal(kept, vector)
 
 
 ALL = [name for name in methods.FILES if name != "centralized"]
@@ -140,6 +167,7 @@ def test_fedavg_with_momentum_is_fedavgm(train, tmp_path):
         ("--optimizer adm", "unknown --optimizer 'adm'. Did you mean 'adam'"),
         ("--momentum .5", "--momentum does nothing with --optimizer sgd: use nesterov"),
         ("--optimizer nesterov --momentum 1", "--momentum 1.0: must be at least 0 and below 1"),
+        ("--max-norm 0", "--max-norm 0.0: must be above 0"),
         ("--schedule linear", "unknown --schedule 'linear'"),
         ("--weight-decay -1", "--weight-decay -1.0: must be at least 0"),
         ("--weight-decay nan", "--weight-decay nan: must be a finite number, at least 0"),
