@@ -152,6 +152,26 @@ def test_image_models_refuse_tables(name):
         models.build(name, (91,), 2, 0)
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 64, 40)])
+def test_resnet18_is_torchvisions(shape):
+    """Kernels that are cropped where the image is one pixel change no output and no gradient."""
+    pytest.importorskip("torchvision", exc_type=RuntimeError)
+    ours = models.build("resnet18", shape, 10, seed=0).double()
+    theirs = models.build("resnet18", shape, 10, seed=0).double()
+    for module in theirs.modules():
+        if isinstance(module, nn.Conv2d):
+            module.__class__ = nn.Conv2d
+    cropped = [m for m in ours.modules() if type(m) is not nn.Conv2d and hasattr(m, "kernel_size")]
+    assert len(cropped) >= 19
+    x = torch.randn(4, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    outputs = [net(x) for net in (ours, theirs)]
+    torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
+    for output in outputs:
+        output.square().sum().backward()
+    for mine, plain in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, plain.grad, rtol=1e-10, atol=1e-12)
+
+
 def test_bytes_are_standardised_by_channel():
     x = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8)
     scale = {"mean": [10.0, 20.0, 30.0], "std": [2.0, 4.0, 8.0]}
