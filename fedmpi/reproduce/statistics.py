@@ -310,7 +310,7 @@ def means_of(records: Sequence[Record]) -> Means:
         mean, known = over(numbers), means.get((kind, column))
         if mean and not (known and known.runs >= mean.runs):
             means[kind, column] = mean._replace(interval=intervals.get((kind, column)))
-    return means if given else means | _extremes(means)
+    return means | _extremes(means)
 
 
 def _extremes(means: Means) -> Means:
