@@ -750,8 +750,9 @@
     const checks = (c) => {
       const passed = c.checks.filter(([verdict]) => verdict === "pass").length;
       const title = !c.checks.some(([verdict]) => verdict) ? plural(c.checks.length, "comparison") : passed === c.checks.length ? `${plural(passed, "check")}, passed` : `${passed} of ${plural(c.checks.length, "check")} passed`;
-      // The checks of a quick look have no verdict.
-      return { title, open: c.verdict !== "pass", lines: c.checks.map(([verdict, figures]) => (verdict ? `${said(verdict)}: ${figures}` : figures)) };
+      // The checks of a quick look have no verdict. What did not pass comes first; a screen of checks stays folded.
+      const ordered = [...c.checks].sort(([a], [b]) => (a === "pass") - (b === "pass"));
+      return { title, open: c.verdict !== "pass" && ordered.length <= 6, lines: ordered.map(([verdict, figures]) => (verdict ? `${said(verdict)}: ${figures}` : figures)) };
     };
     const verdict = (key, label) => (list.some((c) => c[key]) ? [{ label, get: (c) => c[key] || "–", text: (c) => (c[key] ? said(c[key]) : "–"), class: (c) => `verdict ${c[key]}` }] : []);
     table(parent, {
