@@ -317,7 +317,7 @@ def _as_data(
 
 
 def confusion_rows(records: Sequence[Record]) -> list[dict]:
-    """Rows of confusion.csv: for each run, test rows by group, true and predicted class."""
+    """Rows of confusion.csv: for each run, test rows by group, true and predicted class, but 0."""
     return [
         {
             "run": record.folder.name,
@@ -331,6 +331,7 @@ def confusion_rows(records: Sequence[Record]) -> list[dict]:
         for name, group in record.result["groups"].items()
         for true, counts in enumerate(group.get("confusion", ()))
         for predicted, count in enumerate(counts)
+        if count
     ]
 
 
