@@ -303,8 +303,7 @@ def means_of(records: Sequence[Record]) -> Means:
 
     A record of a grid file knows means of as many runs or more, whose digits are whole (gridfile).
     """
-    given: Means = getattr(records[0], "means", {})
-    means = dict(given)
+    means: Means = dict(getattr(records[0], "means", {}))
     intervals = _intervals(replicates_of(records)) | rate_intervals([r.result for r in records])
     for kind, column, numbers in _columns([record.result for record in records]):
         mean, known = over(numbers), means.get((kind, column))

@@ -130,6 +130,18 @@ def test_means_stand_where_the_runs_do_not_know_their_numbers(grid):
     assert ("risk", "A=0") not in means_of(fedavg)
 
 
+def test_the_worst_group_of_an_old_file_is_the_one_whose_mean_is(grid):
+    """It kept the mean of each run's own worst, which is larger than any group's."""
+    path = grid / "grid.json"
+    told = json.loads(path.read_text())
+    ours = next(entry for entry in told["means"] if entry["method"] == "fedminmax")["means"]["risk"]
+    largest = max(ours["A=0"][0], ours["A=1"][0])
+    ours["worst"][0] = largest + 1
+    path.write_text(json.dumps(told))
+    records = [r for r in read_grid(path) if r.config["method"] == "fedminmax"]
+    assert means_of(records)["risk", "worst"].mean == largest
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "means": [], "runs": [{}]}']
 )

@@ -125,7 +125,10 @@ def test_every_method_and_table_in_one_process(monkeypatch, options, tmp_path, c
     assert heads.count("3 clients") == heads.count("6 clients") == 3
     counts = rows_of(folder / "confusion.csv")
     of_run = [int(r["rows"]) for r in counts if r["run"] == "csv-people-ESG-afl-s0-k6"]
-    assert sum(of_run) == 42 and 3 <= len(of_run) <= 3 * 2 * 2 and 0 not in of_run
+    told = json.loads((folder / "runs/csv-people-ESG-afl-s0-k6/result.json").read_text())
+    cells = [n for g in told["groups"].values() for row in g["confusion"] for n in row]
+    assert len(cells) == 3 * 2 * 2 and sum(of_run) == 42
+    assert of_run == [n for n in cells if n]
     latex = (folder / "fairness.tex").read_text()
     assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 1
     heads = next(line for line in latex.splitlines() if "textbf{Setting}" in line)
