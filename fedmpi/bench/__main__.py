@@ -93,8 +93,9 @@ def read_command_line(arguments: list[str]) -> argparse.Namespace:
     # A round is Algorithm 1's, as the plain loop's: its step is one sum of vectors.
     a.given, a.train = a.train, a.train or ["--dataset", "adult", "--setting", "PSG"]
     a.train = ["--solver", "paper", *a.train]
-    here = [Path(sys.executable), REPOSITORY / ".venv-openmpi/bin/python"]
-    a.pythons = a.pythons or [p for p in dict.fromkeys(here) if p.exists()]
+    other = REPOSITORY / ".venv-openmpi/bin"  # has no mpirun yet while it is being made
+    here = [Path(sys.executable), *([other / "python"] if (other / "mpirun").exists() else [])]
+    a.pythons = a.pythons or list(dict.fromkeys(here))
     if min(*a.ranks, a.repeats, a.block, a.clients, a.many) < 1:
         raise UserError("--ranks, --repeats, --block, --clients and --many: at least 1.")
     for python in a.pythons:

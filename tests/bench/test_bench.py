@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,3 +122,13 @@ def test_the_figure_shows_ratios_to_the_plain_loop(tmp_path):
 def test_bad_options_are_named(arguments, words):
     with pytest.raises(UserError, match=words):
         read_command_line(arguments)
+
+
+def test_an_environment_that_is_being_made_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmpi.bench.__main__.REPOSITORY", tmp_path)
+    made = tmp_path / ".venv-openmpi/bin"
+    made.mkdir(parents=True)
+    (made / "python").touch()
+    assert read_command_line([]).pythons == [Path(sys.executable)]
+    (made / "mpirun").touch()
+    assert read_command_line([]).pythons == [Path(sys.executable), made / "python"]
