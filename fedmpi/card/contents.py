@@ -223,6 +223,7 @@ def _training(record: Record) -> Part:
         ("model reported", {"averaged": "mean of the rounds", "last": "last"}.get(result["model"])),
         ("seed", result.get("seed")),
         ("precision", config.get("dtype")),
+        ("training passes in", config.get("autocast")),
         ("ranks", layout.get("ranks")),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
     ]

@@ -405,7 +405,8 @@ class Job:
         sums: Sums | None = "device" if c.cuda_aware else None
         self._fix_points()
         what = (module, self.dtype, self.device, scalars, scale, buffer, sums, vectors)
-        self.model = FlatModel(*what, self.fixed, secret=c.secure)
+        autocast = getattr(torch, c.autocast) if c.autocast else None
+        self.model = FlatModel(*what, self.fixed, secret=c.secure, autocast=autocast)
         self.reduction = shared or Flat(self.ranks, self.model.buffer)
         self.clients = None
         if len(self.my_clients):

@@ -27,6 +27,7 @@ def receipt_of(config: Config, models: dict[str, dict[str, torch.Tensor]]) -> di
             "torch": torch.__version__,
             "numpy": np.__version__,
             "dtype": config.dtype,
+            "autocast": config.autocast,
             "micro_batch": config.micro_batch,
             "threads": 1,
         },

@@ -155,8 +155,11 @@ class Server:
 
     def take_theta(self, t: int) -> None:
         """Take theta^t into the mean."""
-        rounds = max(1, t - self.averaged_from + 1)
-        self.theta_mean.lerp_(self.model.theta.detach().to(self.theta_mean), 1 / rounds)
+        theta, rounds = self.model.theta.detach(), t - self.averaged_from + 1
+        if rounds <= 1:  # a tail is yet to come: ResNet-18 would pay a tenth of a round for a mean
+            self.theta_mean.copy_(theta)
+        else:
+            self.theta_mean.lerp_(theta.to(self.theta_mean), 1 / rounds)
 
     def end_round(self, t: int, split: tuple[float, float] | None) -> None:
         """Show that the round is done; if it was evaluated, add a row to the history."""

@@ -386,6 +386,7 @@ def _facts(config: dict, result: dict) -> list[list[str]]:
         ("η_θ", config.get("lr")),
         *option_facts(config),
         ("precision", config.get("dtype")),
+        ("training passes in", config.get("autocast")),
         ("device", layout.get("device")),
         ("MPI", versions.get("mpi")),
         ("fedmpi", versions.get("fedmpi")),

@@ -96,7 +96,17 @@ def notes_on(records: Sequence[Record], failures: list[tuple[Run, str]]) -> list
         mixed = _differing(runs, but=("setting", "clients"))
         if mixed:
             notes.append(f"Note: runs of {name} are not all alike: {mixed}.")
-    common = ("model", "loss", "dtype", "skew", "limit_train", "limit_test", "rows", "states")
+    common = (
+        "model",
+        "loss",
+        "dtype",
+        "autocast",
+        "skew",
+        "limit_train",
+        "limit_test",
+        "rows",
+        "states",
+    )
     everything = [{k: r.get(k) for k in common} for runs in by_method.values() for r in runs]
     if mixed := _differing(everything):
         notes.append(f"Note: methods were not run alike: {mixed}.")

@@ -143,6 +143,11 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g.add_argument("--force", action="store_true", help="replace the run that is in --output")
     g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
+    text = (
+        "bfloat16: products of training passes in it, for convolutions on a CPU or GPU that can; "
+    )
+    text += "theta, sums and losses stay in --dtype"
+    g.add_argument("--autocast", metavar="TYPE", help=text)
     g.add_argument(
         "--micro-batch", type=int, help="rows of one pass (as suits the model and the cache)"
     )
@@ -255,6 +260,7 @@ def resolve_options(a: argparse.Namespace, client_ranks: int, one_process: bool)
             "give one of them."
         )
     check_newton(a, method, given)
+    _check_autocast(a)
     check_privacy(a, method)
     _settle_bootstrap(a)
     optimizer.check({o.name: getattr(a, o.name) for o in optimizer.STEP_OPTIONS}, local_epochs(a))
@@ -319,6 +325,17 @@ def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> No
         if getattr(a, name) is not None:
             raise UserError(f"{_flag(name)} is not for data where {who} says who holds which rows.")
     a.setting = OWNED
+
+
+def _check_autocast(a: argparse.Namespace) -> None:
+    """Refuse --autocast with what its passes would not obey."""
+    for there, what in (
+        (a.dtype == "float64", "--dtype float64"),
+        (a.dp_epsilon is not None, "--dp-epsilon, whose limits are of gradients in --dtype"),
+        (getattr(a, "optimizer", None) == "newton", "--optimizer newton"),
+    ):
+        if a.autocast and there:
+            raise UserError(f"--autocast {a.autocast} is not for {what}: leave one of them out.")
 
 
 def _settle_bootstrap(a: argparse.Namespace) -> None:
@@ -399,6 +416,7 @@ def _check_names(a: argparse.Namespace) -> None:
         "loss": LOSSES,
         "device": ("auto", "cpu", "cuda"),
         "dtype": ("float32", "float64"),
+        "autocast": ("bfloat16",),
         "reduce": REDUCTIONS,
         "balance": BALANCES,
         "progress": ("auto", "bar", "lines", "none"),

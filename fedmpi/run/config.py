@@ -57,6 +57,8 @@ class Config:
     metrics: tuple[str, ...] | None
     log: tuple[str, ...] | None
     dtype: str
+    autocast: str | None
+    """Type of the products in training passes, where it is not `dtype`."""
     eval_every: int
     device: str
     micro_batch: int | None

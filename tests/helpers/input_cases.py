@@ -236,6 +236,16 @@ OPTIONS = {
     ),
     "a balance of nothing": Case("--balance row", "Did you mean 'rows'"),
     "half precision": Case("--dtype float16", "Allowed: float32, float64"),
+    "passes in an unknown type": Case("--autocast float16", "Allowed: bfloat16"),
+    "passes in less than double precision": Case(
+        "--autocast bfloat16 --dtype float64", "not for --dtype float64"
+    ),
+    "short passes with limits of gradients": Case(
+        "--autocast bfloat16 --dp-epsilon 1", "not for --dp-epsilon"
+    ),
+    "short passes of Newton's": Case(
+        "--autocast bfloat16 --model logistic --optimizer newton", "not for --optimizer newton"
+    ),
     "a misspelt kind of sum": Case("--reduce hierarchic", "Did you mean 'hierarchical'"),
     "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),
     "epochs of a one-step method": Case("--method afl --local-epochs 2", "does nothing"),

@@ -1,10 +1,14 @@
 """theta is one vector: what the module computes with is what MPI sums."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
+from fedmpi.models.cnn import cnn
 from fedmpi.models.flat import FlatModel
+from fedmpi.models.losses import brier, cross_entropy
 
 
 @pytest.fixture
@@ -99,3 +103,44 @@ def test_what_mpi_sums_is_apart_from_staged_sums_and_the_same_as_those_on_the_de
     device.sums.fill_(3)
     device.to_mpi()
     assert torch.is_tensor(device.buffer) and device.buffer.tolist() == [3] * 7
+
+
+def test_autocast_is_of_training_passes_alone():
+    """They give what torch's own autocast gives, and scores are those of the whole numbers."""
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 1, 8, 8), torch.arange(6) % 3
+    weights = torch.linspace(0.1, 0.6, 6)
+    module = cnn((1, 8, 8), 3)
+    plain = copy.deepcopy(module)
+    models = [
+        FlatModel(copy.deepcopy(module), torch.float32, torch.device("cpu"), 0, autocast=autocast)
+        for autocast in (None, torch.bfloat16)
+    ]
+    for model in models:
+        model.add_gradient(x, y, brier, lambda losses: weights)
+    whole, short = models
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = plain(x)
+    brier(logits.float(), y).dot(weights).backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])
+    assert torch.allclose(short.change, expected, rtol=1e-5, atol=1e-7)
+    assert short.change.dtype == short.theta.dtype == torch.float32
+    apart = (short.change - whole.change).norm() / whole.change.norm()
+    assert 1e-4 < apart < 0.05
+    with torch.no_grad():
+        assert torch.equal(short(x), whole(x))
+
+
+def test_autocast_takes_a_perceptron_from_its_own_passes():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 2))
+    x, y = torch.randn(9, 3), torch.arange(9) % 2
+    changes = []
+    for autocast in (None, torch.bfloat16):
+        model = FlatModel(
+            copy.deepcopy(module), torch.float32, torch.device("cpu"), 0, autocast=autocast
+        )
+        model.add_gradient(x, y, cross_entropy, lambda losses: torch.full((9,), 0.1))
+        assert (model.batched_training(cross_entropy) is None) == (autocast is not None)
+        changes.append(model.change)
+    assert 1e-4 < (changes[1] - changes[0]).norm() / changes[0].norm() < 0.05
