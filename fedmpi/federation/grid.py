@@ -1,7 +1,7 @@
 """Many runs in one launch: finished runs are skipped, runs that were cut off go on.
 
 Starting the ranks is paid once. Each run has the ranks that it can use, and the others sleep; with
-`at_once` the ranks are split into teams, and the runs are assigned to the teams.
+`at_once` the ranks are split into teams, and a team that is free takes the next run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fedmpi import data as datasets
 from fedmpi.data.options import options_from
 from fedmpi.data.prepare import prepare
 from fedmpi.errors import UserError
-from fedmpi.federation.assignment import assign_clients
 from fedmpi.mpi import signals
 from fedmpi.mpi.launcher import at_terminal, command_line, without_force
 from fedmpi.mpi.ranks import AgreedError, Ranks, Stopped
+from fedmpi.mpi.turns import Turns
 from fedmpi.run.config import IDENTITY, Config
 from fedmpi.run.display import Progress, say
 from fedmpi.run.folder import RunFolder
@@ -120,7 +120,9 @@ def run_grid(
     number = world.rank * teams // world.size
     team = world if teams == 1 else world.team(number)
     team.stall_timeout = math.inf
-    shares = assign_clients(np.array([plan.passes for plan in waiting]), teams) if waiting else []
+    # The longest first, so that no team is left with one when the others are done.
+    order = sorted(range(len(waiting)), key=lambda i: -waiting[i].passes) if teams > 1 else None
+    turns = Turns(world, team, number, teams, len(waiting))
     if teams > 1:
         world.on_server(lambda: prepare_all(waiting))
     stopped = False
@@ -134,8 +136,8 @@ def run_grid(
         signals.wait_for_the_round()  # also on the ranks that a run leaves out
         progress = GridProgress(kind if world.is_server else "none", plans, teams)
         members = Members(team)
-        for i in shares[number]:
-            plan = waiting[i]
+        for turn in turns:
+            plan = waiting[order[turn] if order else turn]
             if team.is_server:
                 progress.begin(plan)
             stopped = run_one(members, plan, progress)
@@ -148,6 +150,7 @@ def run_grid(
             progress.close()
     world.stall_timeout = math.inf
     world.meet()  # the other teams
+    turns.free()
     if world.is_server:
         for plan in waiting:
             plan.config = plan.config.replace(force=False)  # the old run has been replaced
