@@ -227,6 +227,7 @@ def _from_file(section: dict, path: Path) -> str:
     of_groups = "the groups' risks and weights"
     lacks = {
         "curves over the rounds": not any(run["history"] for run in runs),
+        "curves and rates of further seeds": 0 < sum(not run["history"] for run in runs) < len(runs),
         "who holds what": all(run["partition"] is None for run in runs),
         "h(x)": section["dataset"] == "synthetic" and not section["optima"],
         "the groups' shares of the training rows": not section["priors"],

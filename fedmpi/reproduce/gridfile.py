@@ -10,7 +10,9 @@ The folders of the runs are too large to be kept in git; this file is not. It ho
 
 `config` of a run has what it does not share, of the entries that tables and report use. `result` is
 result.json without confusion counts; `history` is history.csv, thinned (`rows` says how many rows
-there were). Their numbers have five digits. `partition` is a number in `partitions`; `h` is the
+there were). Their numbers have five digits. Of a method in a setting the first DETAILED seeds alone
+have a `history` and rates by attribute, without which a file of many seeds would be mostly these.
+`partition` is a number in `partitions`; `h` is the
 learned function of the synthetic data. What is not known is left out. `means` has, for each
 combination of clients, setting, method and parameter, {kind: {column: [mean, std, runs, [low,
 high]]}}, with the 95% interval over seeds and test rows, where there is one. Of some results the
@@ -50,6 +52,7 @@ NUMBERS = 40_000
 """The curves of a file have about this many numbers: 0.3 MB."""
 POINTS = (16, 400)
 """A curve has at least and at most this many points."""
+DETAILED = 3
 CLIENTS = 1000
 """A partition is kept of at most this many clients: more cannot be seen in a heat map."""
 TIMES = ("compute", "exchange", "wait")
@@ -126,7 +129,8 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
         for key, value in configs[0].items()
         if all(key in config and config[key] == value for config in configs)
     }
-    columns = sum(len(_curves(record)) for record in records)
+    detailed = _detailed(records)
+    columns = sum(len(_curves(record)) for record in detailed)
     points = min(POINTS[1], max(POINTS[0], NUMBERS // max(1, columns)))
     partitions: list[dict] = []
     runs = []
@@ -134,7 +138,9 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
         run: dict[str, Any] = {"name": record.folder.name}
         run["config"] = {key: value for key, value in config.items() if key not in shared}
         run["result"] = _result(record.result)
-        if history := _history(record, points):
+        if record not in detailed:
+            run["result"].pop("fairness", None)
+        elif history := _history(record, points):
             run["history"] = history
         if partition := _partition(record):
             if partition not in partitions:
@@ -145,6 +151,14 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
         runs.append(run)
     text = dumps(shared, runs, partitions, _means(records))
     RunFolder(folder).write(NAME, lambda file: file.write(text.encode()))
+
+
+def _detailed(records: Sequence[Record]) -> list[Record]:
+    """The records of the first seeds of each method in a setting."""
+    by_run: dict[Run, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.result["seed"]):
+        by_run.setdefault(run_of(record.config), []).append(record)
+    return [record for found in by_run.values() for record in found[:DETAILED]]
 
 
 def dumps(

@@ -80,4 +80,4 @@ def test_the_files_are_small():
     for name in GRIDS:
         file = RESULTS / name / "grid.json"
         runs = len(json.loads(file.read_text())["runs"])
-        assert file.stat().st_size < min(3_000_000, max(1_000_000, 10_000 * runs))
+        assert file.stat().st_size < min(1_800_000, max(1_000_000, 8_000 * runs))

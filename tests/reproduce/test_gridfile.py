@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedmpi.errors import UserError
+from fedmpi.report.collect import collect
 from fedmpi.reproduce import gridfile
 from fedmpi.reproduce.gridfile import find_runs, read_grid, runs_of, write_grid
 from fedmpi.reproduce.statistics import Mean, Run, figures_of, means_of
@@ -76,6 +77,22 @@ def test_long_curves_are_thinned_to_a_file_of_moderate_size(grid, monkeypatch):
         assert 20 <= len(rounds) < 60 and (rounds[0], rounds[-1]) == (1, 3000)
         assert record.rows == 3000
     assert (grid / "grid.json").stat().st_size < 40_000
+
+
+def test_further_seeds_have_no_curves_and_no_rates(grid, monkeypatch):
+    """Of three runs, two are of one method: its second seed is the further one."""
+    monkeypatch.setattr(gridfile, "DETAILED", 1)
+    whole = figures_of(runs_of(grid))
+    write_grid(grid, runs_of(grid))
+    kept = {record.folder.name: record for record in read_grid(grid / "grid.json")}
+    for name, record in kept.items():
+        further = name == "fedminmax-1"
+        assert ("history" in record.kept, "fairness" in record.result) == (not further, not further)
+        assert record.result["groups"]["A=0"]["risk"] > 0 and record.clients == 3
+    assert figures_of(list(kept.values())) == whole
+    shutil.rmtree(grid / "runs")
+    (section,) = collect(find_runs([grid]), [grid])["sections"]
+    assert "curves and rates of further seeds" in section["notes"][0]
 
 
 def test_many_clients_are_kept_as_far_as_they_can_be_seen(grid, monkeypatch):
