@@ -105,11 +105,14 @@ under_open_mpi() {
     both_legs openmpi "Open MPI" "${launch:+launch and not once and ($marks)}"
 }
 
-# launches: runs what starts a mpirun of its own, under Open MPI and then under MPICH, beside the rest.
+# launches: runs what starts a mpirun of its own, under both MPIs at once, beside the rest.
 launches() {
-    local code=0
-    (under_open_mpi) || code=$?
+    local code=0 other
+    (under_open_mpi) >"$scratch/open-mpi.log" 2>&1 &
+    other=$!
     if [[ $launch ]]; then leg "launches of MPICH" run_pytest "not mpi and launch and ($marks)"; fi
+    wait "$other" || code=$?
+    cat -- "$scratch/open-mpi.log"
     return "$code"
 }
 
@@ -121,7 +124,7 @@ if ((${#options[@]})) || [[ $marks != "$quick" ]]; then # else there are: to loo
     launch=$(any_test launch && echo yes || true)
 fi
 beside=""
-# Two at a time: a test that launches mostly waits for processes to start. Not so the slow tests, and
+# Three at a time: a test that launches mostly waits for processes to start. Not so the slow tests, and
 # the tests that make hosts of this machine.
 if [[ ($mpi || $launch) && $marks == "$quick" ]]; then
     set -m # gives it a process group of its own, which the trap ends on Ctrl-C
