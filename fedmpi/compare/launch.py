@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedmpi.mpi.start import start
@@ -76,6 +77,11 @@ class Server(Generic[R]):
         runs = sum(len(cell.seeds) for cell in self.cells)
         self.with_models = list(self.folds)
         say(f"{runs} runs, after {len(self.folds)} runs of tuning: {request.tuning}")
+        if (kept := self.kept_without_folder()) and not request.tables_only:
+            say(
+                f"{request.output} has {len(kept)} runs in grid.json alone: the tables and this "
+                "file are replaced by those of this launch (--output DIR keeps them)"
+            )
         return self.folds, request.progress, request.at_once, request.tables_only
 
     def choose(self) -> list[Plan]:
@@ -119,7 +125,7 @@ class Server(Generic[R]):
         if kept and there and self.request.tables_only:
             say(
                 f"the tables in {output} stay as they are: tests and intervals take the folders of "
-                f"the runs, and {kept} runs are in grid.json alone"
+                f"the runs, and {len(kept)} runs are in grid.json alone"
             )
         else:
             self.program.write(self.request, self.cells)
@@ -134,16 +140,15 @@ class Server(Generic[R]):
             say(f"NOT TUNED {cell.title}: {cell.failure or 'its folds are not run'}")
         for plan in failed:
             say(f"FAILED {plan.title}: {plan.failure}")
-        finished = sum(plan.finished for plan in self.runs) + kept
+        finished = sum(plan.finished or plan.folder in kept for plan in self.runs)
         total = sum(len(cell.seeds) for cell in self.cells)
         say(f"{finished} of {total} runs finished, {len(failed)} failed; in {output}")
         return len(failed) + sum(cell.failure is not None for cell in untuned)
 
-    def kept_without_folder(self) -> int:
-        """Number of runs that a grid.json has, and whose folders are not here."""
+    def kept_without_folder(self) -> set[Path]:
+        """Folders of the runs that a grid.json has, and that are not here; planned now or not."""
         from fedmpi.reproduce.gridfile import KeptRecord, runs_of
 
         folders = map(self.request.folder, self.request.bases)
         found = [record for folder in folders for record in runs_of(folder)]
-        kept = {record.folder for record in found if isinstance(record, KeptRecord)}
-        return sum(not plan.finished and plan.folder in kept for plan in self.runs)
+        return {record.folder for record in found if isinstance(record, KeptRecord)}

@@ -281,6 +281,30 @@ def test_tables_with_tests_are_not_replaced_by_tables_without(whole, options, tm
         assert (copy / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+def test_tables_stay_where_other_options_were_asked_for(whole, options, tmp_path, capsys):
+    """Nothing of what is asked for is tuned or run; the tables are of runs that are kept."""
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs", "tuning"))
+    assert run(*options, "--budget", 3, "--output", copy, "--tables-only") == 0
+    told = capsys.readouterr().out
+    assert "stay as they are" in told and f"0 of {RUNS} runs finished" in told
+    for path in [*folder.glob("*.*"), *folder.glob("*/grid.json")]:
+        assert (copy / path.relative_to(folder)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_who_replaces_what_is_kept_is_told(whole, options, tmp_path, capsys):
+    folder, _ = whole
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs", "tuning"))
+    few = ["--methods", "fedavg"]
+    assert run(*options, *few, "--no-tune", "--output", copy) == 0
+    assert (
+        f"{RUNS} runs in grid.json alone: the tables and this file are" in capsys.readouterr().out
+    )
+    assert len(rows_of(copy / "runs.csv")) < RUNS
+
+
 def test_a_comparison_that_is_stopped_goes_on(whole, options, tmp_path):
     """By USR1 among the folds, and then among the runs: nothing is trained twice."""
     folder, all_rounds = whole
