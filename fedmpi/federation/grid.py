@@ -44,6 +44,8 @@ class Plan:
     title: str
     finished: bool = False
     failure: str | None = None
+    rows: int | None = None
+    """Number of training rows of the dataset, once they have been looked up."""
 
     @property
     def folder(self) -> Path:
@@ -51,9 +53,12 @@ class Plan:
 
     @property
     def passes(self) -> float:
-        """Estimated cost of the run, in passes over the rows: for shares and for the time left."""
+        """Estimated cost of the run in passes over the rows, for its turn and for the time left."""
         c = self.config
-        return c.rounds * (c.local_epochs + 0.3 if c.local_epochs else 1.0)
+        if c.local_epochs:
+            return c.rounds * (c.local_epochs + 0.3)
+        batch = c.options.get("batch_rows")
+        return c.rounds * (min(1.0, batch / self.rows) if batch and self.rows else 1.0)
 
     def record(self) -> Record | None:
         """Record that the run left in its folder; None until the run is finished."""
@@ -111,7 +116,7 @@ def run_grid(
     in a way that all its ranks agree on (the run diverged, or the data do not allow it) is noted in
     the run's folder, and tried again by the next launch. A signal stops the runs that are under way
     at a checkpoint, and the grid with them; a signal to one rank alone stops the run of that rank's
-    team.
+    team, and the other teams end theirs and begin no more.
     """
     waiting = [plan for plan in plans if not plan.finished]
     for plan in waiting:
@@ -120,11 +125,10 @@ def run_grid(
     number = world.rank * teams // world.size
     team = world if teams == 1 else world.team(number)
     team.stall_timeout = math.inf
-    # The longest first, so that no team is left with one when the others are done.
-    order = sorted(range(len(waiting)), key=lambda i: -waiting[i].passes) if teams > 1 else None
     turns = Turns(world, team, number, teams, len(waiting))
+    order = list(range(len(waiting)))
     if teams > 1:
-        world.on_server(lambda: prepare_all(waiting))
+        order = world.on_server(lambda: longest_first(waiting))
     stopped = False
     if waiting:
         # torch with it, now that the command line is known to be good
@@ -137,11 +141,12 @@ def run_grid(
         progress = GridProgress(kind if world.is_server else "none", plans, teams)
         members = Members(team)
         for turn in turns:
-            plan = waiting[order[turn] if order else turn]
+            plan = waiting[order[turn]]
             if team.is_server:
                 progress.begin(plan)
             stopped = run_one(members, plan, progress)
             if stopped:
+                turns.stop()
                 break
             if world.is_server:
                 progress.end(plan)
@@ -171,11 +176,19 @@ def how_to_go_on(plans: list[Plan], ranks: int) -> str:
     )
 
 
-def prepare_all(plans: list[Plan]) -> None:
-    """Prepare the data of all runs once, before every team would prepare them for itself."""
+def longest_first(plans: list[Plan]) -> list[int]:
+    """Return the numbers of the runs, those that take long first: so all teams end about together.
+
+    This prepares the data of all runs once, before every team would prepare them for itself.
+    """
+    work = []
     for plan in plans:
         c = plan.config
-        prepare(datasets.find(c.dataset), Path(c.data_dir), options_from(c), key=c.data_key)
+        found = datasets.find(c.dataset)
+        prepared = prepare(found, Path(c.data_dir), options_from(c), key=c.data_key)
+        plan.rows = sum(prepared.counts["train"].values())
+        work.append(plan.passes * plan.rows)
+    return sorted(range(len(plans)), key=lambda i: -work[i])
 
 
 def run_one(members: Members, plan: Plan, progress: GridProgress) -> bool:

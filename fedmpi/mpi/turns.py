@@ -1,4 +1,4 @@
-"""Work that teams of ranks take one after the other, each when it is free."""
+"""Numbered work that teams of ranks share: a team that is free takes the next number."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedmpi.mpi.ranks import SERVER, Ranks
 
 
 class Turns:
-    """The numbers 0 … count - 1: each goes to the team that asks first.
+    """The numbers 0 … count - 1, of which each goes to the team that asks first.
 
-    A counter in memory that the ranks of one host share. Over several hosts a counter's owner would
-    have to answer while it computes; there every team has each `teams`-th number from its own on.
+    The ranks of one host share the memory of a counter. Over several hosts the counter's owner
+    would have to answer while it computes; there team k of n takes the numbers k, k + n, k + 2n, …
     """
 
     def __init__(self, world: Ranks, team: Ranks, number: int, teams: int, count: int) -> None:
@@ -40,21 +40,27 @@ class Turns:
         turn = self.number
         while True:
             if self.window:
-                turn = self.team.bcast(self._take() if self.team.is_server else 0)
+                turn = self.team.bcast(self._add(1) if self.team.is_server else 0)
             if turn >= self.count:
                 return
             yield turn
             turn += self.teams
 
-    def _take(self) -> int:
+    def stop(self) -> None:
+        """Leave no number to the other teams of this host; all ranks of a team call this."""
+        if self.window and self.team.is_server:
+            self._add(self.count)
+
+    def _add(self, number: int) -> int:
+        """Add to the counter; return what it was."""
         assert self.window
-        one, taken = np.ones(1, np.int64), np.empty(1, np.int64)
-        self.window.Fetch_and_op(one, taken, SERVER)
+        before = np.empty(1, np.int64)
+        self.window.Fetch_and_op(np.array([number]), before, SERVER)
         self.window.Flush(SERVER)
-        return int(taken[0])
+        return int(before[0])
 
     def free(self) -> None:
-        """Give the shared memory back, once all teams are done; all ranks of the world call it."""
+        """Give the shared memory back, on all ranks of the world, once all teams are done."""
         if self.window:
             self.window.Unlock_all()
             self.window.Free()

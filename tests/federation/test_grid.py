@@ -11,7 +11,7 @@ from mpi4py import MPI
 from runs import Run, cut_off_after
 
 from fedmpi.errors import UserError
-from fedmpi.federation.grid import GridProgress, Plan, duration, look, run_grid
+from fedmpi.federation.grid import GridProgress, Plan, duration, longest_first, look, run_grid
 from fedmpi.mpi.ranks import Ranks
 from fedmpi.run.arguments import resolve
 
@@ -134,6 +134,19 @@ def test_no_tensor_of_a_run_outlives_it(plan):
     before, sizes = held(), []
     run_grid(world(), plans, "none", after=lambda: sizes.append(held()))
     assert len(sizes) == len(plans) and max(sizes) <= before
+
+
+def test_what_takes_long_comes_first(plan):
+    """By rows that are gone through: of the rounds, the epochs and the batch."""
+    rounds = ["--rounds", 10, "--eval-every", 10]
+    plans = [
+        plan("batches", *rounds, "--batch-rows", 8),  # 10 x .1 passes
+        plan("local", "--rounds", 2, "--method", "fedavg", "--local-epochs", 3),  # 2 x 3.3
+        plan("whole", *rounds),
+        plan("more rows", *rounds, "--rows", 160),
+    ]
+    assert longest_first(plans) == [3, 2, 1, 0]
+    assert plans[0].passes == pytest.approx(1.0)
 
 
 def test_the_time_left_is_from_what_was_measured(plan, capsys):

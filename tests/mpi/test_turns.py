@@ -30,6 +30,19 @@ def test_each_number_goes_to_one_team(hosts):
     assert sorted(itertools.chain(*taken)) == list(range(COUNT))
 
 
+def test_after_a_stop_no_team_begins_anything():
+    world = Ranks(MPI.COMM_WORLD)
+    number = min(world.rank, 1)
+    turns = Turns(world, world.team(number), number, 2, COUNT)
+    first = next(iter(turns))
+    world.meet()
+    if number == 0:
+        turns.stop()
+    world.meet()
+    assert first in (0, 1) and list(turns) == []
+    turns.free()
+
+
 def test_a_team_that_computes_does_not_keep_the_other_from_work():
     """The server, which has the counter, calls no MPI until all other numbers are taken."""
     world = Ranks(MPI.COMM_WORLD)
