@@ -127,7 +127,7 @@ def compared(before: dict, now: dict) -> bool:
         say(f"{name:<10}{hashed}  {'the same' if again == hashed else f'now {again}'}")
     differences = [
         f"{name} {value}, now {now['depends_on'].get(name)}"
-        for name, value in before["depends_on"].items()
+        for name, value in (dict.fromkeys(now["depends_on"]) | before["depends_on"]).items()
         if now["depends_on"].get(name) != value
     ]
     if same:

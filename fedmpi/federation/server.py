@@ -156,7 +156,7 @@ class Server:
     def take_theta(self, t: int) -> None:
         """Take theta^t into the mean."""
         theta, rounds = self.model.theta.detach(), t - self.averaged_from + 1
-        if rounds <= 1:  # a tail is yet to come: ResNet-18 would pay a tenth of a round for a mean
+        if rounds <= 1:  # before the averaged tail; a mean costs ResNet-18 a tenth of a round
             self.theta_mean.copy_(theta)
         else:
             self.theta_mean.lerp_(theta.to(self.theta_mean), 1 / rounds)

@@ -26,7 +26,8 @@ def rows_per_second(
     dtype = getattr(torch, config.dtype)
     module = models.build(config.model, row_shape, classes, config.seed)
     rows = config.micro_batch or rows_of_a_pass(config.model, module, dtype.itemsize)
-    model = FlatModel(module, dtype, device, 0)
+    autocast = getattr(torch, config.autocast) if config.autocast else None
+    model = FlatModel(module, dtype, device, 0, autocast=autocast)
     x = torch.zeros(rows, *row_shape, dtype=dtype, device=device)
     y = torch.zeros(rows, dtype=torch.int64, device=device)
     weights = torch.full((rows,), 1 / rows, dtype=dtype, device=device)

@@ -37,6 +37,7 @@ MODELS = {
     "resnet18": Entry("fedmpi.models.resnet:resnet18", 128),
     "resnet18-cifar": Entry("fedmpi.models.resnet:resnet18_cifar", 16),
 }
+PERCEPTRONS = ("mlp", "mlp4", "logistic")
 OF_ONES_OWN = 128
 """Rows of one pass through a model that we do not know."""
 

@@ -58,8 +58,8 @@ class FlatModel:
         `sums` says how MPI comes to the sums. By default these are in host memory if `device`
         is the CPU, and staged if it is another. With `fixed` MPI sums integers: see `close_unit`.
         If these are `secret`, whoever masks them writes them to the buffer.
-        With `autocast` the products of training passes are of that dtype, and all that is added
-        up over rows, clients and rounds stays of `dtype`; no other pass knows of it.
+        `autocast` is the dtype of the products in training passes, if it is not `dtype`; what is
+        added up over rows, clients and rounds is of `dtype`, and so are passes that do not train.
         """
         self.module = module.to(device=device, dtype=dtype)
         self.scale = scale and tuple(
@@ -196,11 +196,8 @@ class FlatModel:
         """Return the module's logits of rows as they are stored, for a backward pass."""
         if not self._autocast:
             return self(x)
-        x = self.standardised(x)
-        if x.ndim == 4:  # a tenth faster with ResNet-18 on a CPU (benchmarks/README.md)
-            x = x.to(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, self._autocast):
-            return self.module(x).to(self.theta.dtype)
+            return self.module(self.standardised(x)).to(self.theta.dtype)
 
     def standardised(self, x: torch.Tensor) -> torch.Tensor:
         """Return rows as the module takes them."""

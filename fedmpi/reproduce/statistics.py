@@ -48,7 +48,7 @@ RUN_OPTIONS = {
     "rows": "{} rows",
     "states": "states {}",
     "dtype": "{}",
-    "autocast": "{} passes",
+    "autocast": "trained in {}",
 }
 """Options of every method that may differ between its runs, as they are said beside its title.
 

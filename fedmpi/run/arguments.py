@@ -143,10 +143,8 @@ def parser(method: str = "") -> argparse.ArgumentParser:
     g.add_argument("--force", action="store_true", help="replace the run that is in --output")
     g.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     g.add_argument("--dtype", default="float32", help="float32 or float64 (float32)")
-    text = (
-        "bfloat16: products of training passes in it, for convolutions on a CPU or GPU that can; "
-    )
-    text += "theta, sums and losses stay in --dtype"
+    text = "bfloat16: products of training passes in it, for convolutions on a CPU or GPU that "
+    text += "can; theta and all that is added up stay in --dtype"
     g.add_argument("--autocast", metavar="TYPE", help=text)
     g.add_argument(
         "--micro-batch", type=int, help="rows of one pass (as suits the model and the cache)"
@@ -328,11 +326,11 @@ def _settle(a: argparse.Namespace, dataset: Dataset, method: type[Method]) -> No
 
 
 def _check_autocast(a: argparse.Namespace) -> None:
-    """Refuse --autocast with what its passes would not obey."""
+    """Refuse --autocast with options whose passes are in --dtype."""
     for there, what in (
         (a.dtype == "float64", "--dtype float64"),
         (a.dp_epsilon is not None, "--dp-epsilon, whose limits are of gradients in --dtype"),
-        (getattr(a, "optimizer", None) == "newton", "--optimizer newton"),
+        (a.model in models.PERCEPTRONS, f"--model {a.model}, whose passes are written by hand"),
     ):
         if a.autocast and there:
             raise UserError(f"--autocast {a.autocast} is not for {what}: leave one of them out.")

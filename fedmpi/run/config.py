@@ -57,8 +57,6 @@ class Config:
     metrics: tuple[str, ...] | None
     log: tuple[str, ...] | None
     dtype: str
-    autocast: str | None
-    """Type of the products in training passes, where it is not `dtype`."""
     eval_every: int
     device: str
     micro_batch: int | None
@@ -90,6 +88,8 @@ class Config:
     resume: bool
     force: bool
     progress: str
+    autocast: str | None = None
+    """Type of the products in training passes, where it is not `dtype`."""
     auto_decay: float | None = None
     """The weight decay where the solver's default is `auto`: it takes the number of rows."""
     available: dict[str, float] | None = None

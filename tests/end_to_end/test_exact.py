@@ -172,6 +172,14 @@ def test_a_run_is_verified(monkeypatch, capsys, done):
     assert {path.name: path.read_bytes() for path in done.iterdir()} == before
 
 
+def test_a_run_from_before_an_option_is_verified(monkeypatch, done):
+    """As those are that had no --autocast."""
+    config = json.loads((done / "config.json").read_text())
+    del config["autocast"]
+    (done / "config.json").write_text(json.dumps(config))
+    assert verified(monkeypatch, done) == 0
+
+
 @pytest.mark.launch
 @pytest.mark.once
 def test_a_run_is_verified_on_another_layout(mpirun, done):

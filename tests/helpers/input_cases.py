@@ -243,8 +243,8 @@ OPTIONS = {
     "short passes with limits of gradients": Case(
         "--autocast bfloat16 --dp-epsilon 1", "not for --dp-epsilon"
     ),
-    "short passes of Newton's": Case(
-        "--autocast bfloat16 --model logistic --optimizer newton", "not for --optimizer newton"
+    "short passes of a perceptron": Case(
+        "--autocast bfloat16 --model logistic", "not for --model logistic"
     ),
     "a misspelt kind of sum": Case("--reduce hierarchic", "Did you mean 'hierarchical'"),
     "an option of another method": Case("--q 2", "does nothing with --method fedminmax"),
