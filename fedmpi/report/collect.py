@@ -225,9 +225,10 @@ def _from_file(section: dict, path: Path) -> str:
     never = [r["method"] for r in without if (r["setting"], r["method"]) not in known]
     labels = ", ".join(section["methods"][m]["label"] for m in sorted(set(never)))
     of_groups = "the groups' risks and weights"
+    drawn = sum(bool(run["history"]) for run in runs)
     lacks = {
-        "curves over the rounds": not any(run["history"] for run in runs),
-        "curves and rates of further seeds": 0 < sum(not run["history"] for run in runs) < len(runs),
+        "curves over the rounds": not drawn,
+        "curves and rates of seeds after the first three": 0 < drawn < len(runs),
         "who holds what": all(run["partition"] is None for run in runs),
         "h(x)": section["dataset"] == "synthetic" and not section["optima"],
         "the groups' shares of the training rows": not section["priors"],

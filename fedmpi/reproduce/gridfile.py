@@ -10,8 +10,8 @@ The folders of the runs are too large to be kept in git; this file is not. It ho
 
 `config` of a run has what it does not share, of the entries that tables and report use. `result` is
 result.json without confusion counts; `history` is history.csv, thinned (`rows` says how many rows
-there were). Their numbers have five digits. Of a method in a setting the first DETAILED seeds alone
-have a `history` and rates by attribute, without which a file of many seeds would be mostly these.
+there were). Their numbers have five digits. Only the first DETAILED seeds of a method in a setting
+have a `history` and rates by attribute: with those of all seeds a file would be mostly curves.
 `partition` is a number in `partitions`; `h` is the
 learned function of the synthetic data. What is not known is left out. `means` has, for each
 combination of clients, setting, method and parameter, {kind: {column: [mean, std, runs, [low,
@@ -53,6 +53,7 @@ NUMBERS = 40_000
 POINTS = (16, 400)
 """A curve has at least and at most this many points."""
 DETAILED = 3
+"""Seeds of a method in a setting that keep their curves and rates."""
 CLIENTS = 1000
 """A partition is kept of at most this many clients: more cannot be seen in a heat map."""
 TIMES = ("compute", "exchange", "wait")
@@ -154,7 +155,7 @@ def write_grid(folder: Path, records: Sequence[Record]) -> None:
 
 
 def _detailed(records: Sequence[Record]) -> list[Record]:
-    """The records of the first seeds of each method in a setting."""
+    """Return the records of the first seeds of each method in a setting."""
     by_run: dict[Run, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.result["seed"]):
         by_run.setdefault(run_of(record.config), []).append(record)

@@ -92,7 +92,7 @@ def test_further_seeds_have_no_curves_and_no_rates(grid, monkeypatch):
     assert figures_of(list(kept.values())) == whole
     shutil.rmtree(grid / "runs")
     (section,) = collect(find_runs([grid]), [grid])["sections"]
-    assert "curves and rates of further seeds" in section["notes"][0]
+    assert "curves and rates of seeds after the first three" in section["notes"][0]
 
 
 def test_many_clients_are_kept_as_far_as_they_can_be_seen(grid, monkeypatch):
