@@ -32,7 +32,7 @@ extras=(test images acs report onnx notebook)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 sums=$scratch/sums
-touch "$scratch/legs" "$scratch/failed" "$sums" # files of a line for each leg: two shells write them
+touch "$scratch/legs" "$scratch/failed" "$sums" # files of a line for each leg: three shells write them
 
 # run_pytest MARKS [options]: runs pytest in one process of the environment in $venv.
 run_pytest() {
