@@ -69,6 +69,7 @@ Forms = dict[str, tuple[Callable[[], None], int]]
 
 
 def in_both_orders(sizes: list[int]) -> Forms:
+    """The CNN's layers as the paper lists them, and as fedmpi orders them."""
     forms = {f"as listed, {LISTED} rows": (passes(as_listed(), LISTED), LISTED)}
     for rows in sizes:
         module = models.build("cnn", SHAPE, CLASSES, seed=0)
@@ -77,6 +78,7 @@ def in_both_orders(sizes: list[int]) -> Forms:
 
 
 def in_both_types(model: str, sizes: list[int]) -> Forms:
+    """A model with products in float32, and in bfloat16."""
     forms = {}
     for rows in sizes:
         for name, autocast in (("float32", None), ("bfloat16", torch.bfloat16)):
