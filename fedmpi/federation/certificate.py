@@ -104,7 +104,9 @@ class Residual:
 
     def saved(self) -> dict[str, float]:
         """The residual, as result.json has it."""
-        best_reply = worst_weighted(self.risks[self.risks > 0], self.epsilon)
+        # A group without rows has 0; the noise of --dp-epsilon may take the others below.
+        risks = self.risks[self.risks != 0]
+        best_reply = worst_weighted(risks, self.epsilon) if len(risks) else 0.0
         norm = float(self.gradient.double().norm())
         return {"stationarity": norm, "regret": best_reply - self.played, "rounds": self.rounds}
 

@@ -9,7 +9,7 @@ from runs import Run, cut_off_after, launch, write_people
 from scipy.optimize import minimize
 
 from fedmpi.errors import UserError
-from fedmpi.federation.certificate import Certificate
+from fedmpi.federation.certificate import Certificate, Residual
 
 EPSILON, LR = 0.01, 0.3
 
@@ -192,3 +192,15 @@ def test_the_residual_is_that_of_the_last_quarter_of_the_rounds(train, tmp_path)
         float(torch.stack(gradients).mean(0).norm()), abs=1e-9
     )
     assert residual["regret"] == pytest.approx(best - np.mean(played), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("risks", "best"), [((-0.2, 0.0, -0.6), -0.2), ((0.3, 0.0, -0.6), 0.3), ((0.0, 0.0, 0.0), 0.0)]
+)
+def test_the_residual_stands_risks_that_noise_took_below_zero(risks, best):
+    """The second group has no rows."""
+    residual = Residual(weight_decay=0.0, epsilon=0.0, lr=0.1)
+    mu = np.array([0.5, 0.0, 0.5])
+    told = np.array([risks[0], np.nan, risks[2]])
+    residual.look(mu, told, torch.zeros(2), torch.zeros(2))
+    assert residual.saved()["regret"] == pytest.approx(best - mu @ risks)
